@@ -325,7 +325,7 @@ def _demand(path: str, holds: bool, fault: str) -> None:
 
 
 def pattern_faults(pattern: str) -> Iterator[str]:
-    """Why a pattern could run away on a long line: it does not compile, leads with a repeat, or repeats unboundedly twice."""
+    """Why a pattern could run away on a long line: it leads with a repeat, nests repeats, or has two unbounded ones."""
     try:
         re.compile(pattern)
     except re.error as error:
