@@ -1,4 +1,4 @@
-"""Compiles signatures/ into the wheel, as firstfault/signatures/library.json. An editable install reads the TOML files."""
+"""Compiles signatures/ into the wheel as firstfault/signatures/library.json; an editable install reads the TOML."""
 
 import importlib.util
 import json

@@ -20,8 +20,8 @@ ROLES = ("initiating", "either", "collateral", "silent")
 PACKAGED = os.path.join(os.path.dirname(__file__), "signatures", "library.json")
 CHECKOUT = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", "signatures"))
 
-# An unbounded repeat of "anything" makes a pattern quadratic on a long line.
-_UNBOUNDED = re.compile(r"(?<!\\)(?:\.|\\[sSwWdD]|\[[^\]]*\]|\))(?:[*+]|\{\d*,\})")
+# Two unbounded repeats of nearly anything make a pattern quadratic on a long line; \w+ and [\d.]+ end early.
+_UNBOUNDED = re.compile(r"(?:(?<!\\)\.|\\[SWD]|(?<!\\)\[\^[^\]]*\])(?:[*+]|\{\d*,\})")
 _NESTED = re.compile(r"[*+}][^()|]*\)(?:[*+]|\{\d*,\})")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 MIN_LITERAL = 4
@@ -229,8 +229,8 @@ def _with_examples(plain: dict[str, Any], values: dict[str, Any]) -> dict[str, A
 
 
 def _match(plain: list[Any]) -> Match:
-    *patterns, codes, literal = plain
-    return Match(*patterns, exit=tuple(codes), literal=tuple(literal))
+    exception, message, line, text, frame, codes, literal = plain
+    return Match(exception, message, line, text, frame, tuple(codes), tuple(literal))
 
 
 # ------------------------------------------------------------------------------------------ reading TOML
@@ -243,7 +243,8 @@ def _read_toml(path: str) -> dict[str, Any]:
         import tomli as tomllib
     try:
         with open(path, "rb") as file:
-            return tomllib.load(file)
+            raw: dict[str, Any] = tomllib.load(file)
+            return raw
     except ValueError as error:
         raise LibraryError(f"{path}: {error}") from error
 
