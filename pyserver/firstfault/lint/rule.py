@@ -92,7 +92,7 @@ def rule(code: str) -> Callable[[Check], Check]:
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule of the folder, by code. Raises TypeError for a module without page or without exactly one ``@rule``."""
+    """Every rule of the folder, by code. Raises TypeError for a module without page or exactly one ``@rule``."""
     from firstfault.lint import rules
 
     found = [_load(module.name) for module in pkgutil.iter_modules(rules.__path__)]
