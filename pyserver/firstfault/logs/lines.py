@@ -1,0 +1,157 @@
+"""From decoded text to lines on streams: frames of progress bars split, escapes stripped, prefixes peeled.
+
+Every line keeps the piece of the source that it came from, so that it can be cited word for word.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from firstfault import patterns
+from firstfault.library import Prefix
+from firstfault.logs.log import Line, Stream, Tags
+
+# Longer lines are cut into pieces of this size: no log line of interest is longer, and patterns stay quick.
+LONGEST = 16384
+ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00\x07\x08\u2028]")
+# What can be glued behind a progress bar or another rank's text, because one of the two wrote no line end.
+GLUED = re.compile(
+    r"\[default\d+\]:|\[rank\d+\]:|(?<![A-Za-z,(:] )Traceback \(most recent call last\):|Fatal Python error: "
+    r"|\[[EWF](?:\d{3,4} [\d:.]+)? [\w.]+\.cpp:\d+\]|(?:WARNING|ERROR):torch\.|[EW]\d{4} [\d:.]{15} +\d+ (?:site-packages/)?torch/"
+    r"|terminate called "
+)
+_TAG_NAMES = frozenset(Tags._fields)
+_NUMBERS = frozenset(("rank", "local_rank", "pid", "device"))
+_NO_TAGS = Tags()
+
+
+class Piece(NamedTuple):
+    """A physical line, or a part of one that stands for itself."""
+
+    number: int
+    raw: str
+
+
+def split_pieces(parts: Iterable[str]) -> Iterator[Piece]:
+    """Physical lines end at ``\\n``; within one, each frame after a carriage return is a piece of its own."""
+    number, rest = 1, ""
+    for part in parts:
+        *whole, rest = (rest + part).split("\n")
+        for line in whole:
+            yield from _frames(number, line)
+            number += 1
+        if len(rest) > LONGEST:
+            yield from _frames(number, rest)
+            rest = ""
+    if rest:
+        yield from _frames(number, rest)
+
+
+def _frames(number: int, line: str) -> Iterator[Piece]:
+    if "\r" not in line and len(line) <= LONGEST:
+        yield Piece(number, line)
+        return
+    for frame in line.rstrip("\r").split("\r"):
+        for start in range(0, max(len(frame), 1), LONGEST):
+            yield Piece(number, frame[start : start + LONGEST])
+
+
+class Cleaner:
+    """Turns pieces into lines and gives each its stream. One cleaner serves one file after the other."""
+
+    def __init__(self, prefixes: Iterable[Prefix]) -> None:
+        self.prefixes = [each.pattern for each in prefixes]
+        self.starts = _first_characters(self.prefixes)
+        self.streams: list[Stream] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._ranks_of_local: dict[tuple[object, ...], set[int]] = {}
+        self._index = 0
+
+    def lines(self, file: int, pieces: Iterable[Piece], place: Tags, attempt: int | None) -> Iterator[Line]:
+        """``place`` and ``attempt`` say what the file's own path tells: its host, its local rank, its attempt."""
+        for piece in pieces:
+            yield from self._split(file, piece, place, attempt)
+
+    def _split(self, file: int, piece: Piece, place: Tags, attempt: int | None) -> Iterator[Line]:
+        raw = piece.raw
+        while True:
+            clean = ESCAPES.sub("", raw) if "\x1b" in raw or "\x00" in raw or "\x07" in raw else raw
+            tags, text = self.peel(clean)
+            glued = GLUED.search(text, 1)
+            if glued is None:
+                yield self._line(file, piece.number, raw, text, tags, place, attempt)
+                return
+            mark = glued[0]
+            at = raw.find(mark, len(raw) - len(text) if raw is clean else 1)
+            if at <= 0:
+                yield self._line(file, piece.number, raw, text, tags, place, attempt)
+                return
+            yield self._line(file, piece.number, raw[:at], text[: glued.start()], tags, place, attempt)
+            raw = raw[at:]
+
+    def peel(self, text: str) -> tuple[Tags, str]:
+        """Strip prefixes until none matches; of two that tell the same thing the outer one holds."""
+        known: dict[str, object] = {}
+        for _ in range(6):
+            match = self._prefix(text)
+            if match is None:
+                break
+            for name, value in match.groupdict().items():
+                if value is not None and name in _TAG_NAMES:
+                    known.setdefault(name, int(value) if name in _NUMBERS else value)
+            text = text[match.end() :]
+        return (Tags(**known) if known else _NO_TAGS), text.rstrip()  # type: ignore[arg-type]
+
+    def _prefix(self, text: str) -> re.Match[str] | None:
+        if not text:
+            return None
+        for pattern in self.starts.get(text[0], self.starts[""]):
+            match: re.Match[str] | None = patterns.prefix_match(pattern, text)
+            if match is not None and match.end() > 0:
+                return match
+        return None
+
+    def _line(self, file: int, number: int, raw: str, text: str, tags: Tags, place: Tags, attempt: int | None) -> Line:
+        tags = _merged(tags, place)
+        line = Line(self._index, file, number, raw, text, tags, self._stream(file, tags, attempt))
+        self._index += 1
+        return line
+
+    def _stream(self, file: int, tags: Tags, attempt: int | None) -> int:
+        """The writer's number. A local rank alone joins the stream of its global rank where only one rank has it."""
+        rank = tags.rank
+        if tags.local_rank is not None:
+            ranks = self._ranks_of_local.setdefault((file, attempt, tags.host, tags.local_rank), set())
+            if rank is not None:
+                ranks.add(rank)
+            elif len(ranks) == 1:
+                rank = next(iter(ranks))
+        agent = rank is None and tags.pid is not None and tags.source is not None and "torch" in tags.source
+        key = (file, attempt, tags.host, rank, tags.local_rank, None if rank is not None else tags.pid, agent)
+        number = self._numbers.get(key)
+        if number is None:
+            number = self._numbers[key] = len(self.streams)
+            self.streams.append(Stream(file, rank, tags.local_rank, tags.host, attempt))
+        return number
+
+
+def _merged(tags: Tags, place: Tags) -> Tags:
+    if place is _NO_TAGS or place == _NO_TAGS:
+        return tags
+    return Tags(*(own if own is not None else given for own, given in zip(tags, place, strict=True)))
+
+
+def _first_characters(prefixes: list[str]) -> dict[str, list[str]]:
+    """Which prefixes can match a text by its first character; "" holds those that may start with anything."""
+    import string
+
+    table: dict[str, list[str]] = {"": [each for each in prefixes if _literal_start(each) is None]}
+    for character in string.printable:
+        table[character] = [each for each in prefixes if _literal_start(each) in (None, character)]
+    return table
+
+
+def _literal_start(pattern: str) -> str | None:
+    if pattern.startswith("\\") and len(pattern) > 1 and not pattern[1].isalnum():
+        return pattern[1]
+    return None

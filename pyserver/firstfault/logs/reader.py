@@ -1,0 +1,82 @@
+"""Reads sources into a Log: two stages for large inputs, one for small ones."""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+from firstfault.library import Prefix
+from firstfault.logs import scan
+from firstfault.logs.lines import Cleaner, Piece, split_pieces
+from firstfault.logs.log import FileRead, Line, Log, Raised, Row, Tags
+from firstfault.logs.source import Source, Unreadable, chunks
+from firstfault.logs.torchrun import rows_in
+from firstfault.logs.tracebacks import raised_in
+
+# torchrun's log folders are numbered by LOCAL rank; a file's own name may name a host or a rank.
+ATTEMPT_FOLDER = re.compile(r"attempt_(?P<attempt>\d+)[\\/](?P<local_rank>\d+)[\\/][^\\/]+$")
+RANK_FILE = re.compile(r"(?:^|.*[_.-])(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
+
+
+def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
+    cleaner = Cleaner(prefixes)
+    files: list[FileRead] = []
+    lines: list[Line] = []
+    problems: list[str] = []
+    for number, source in enumerate(sources):
+        counter = _Counter()
+        place, attempt = _place(source)
+        try:
+            pieces = scan.worth_reading(split_pieces(counter.counted(source)), counter)
+            lines += cleaner.lines(number, pieces, place, attempt)
+        except Unreadable as error:
+            problems.append(str(error))
+        files.append(FileRead(source.name, counter.lines, counter.bytes))
+    if problems and len(problems) == len(sources):
+        raise Unreadable(" ".join(problems))
+    raised, rows = _records(lines)
+    return Log(tuple(files), tuple(cleaner.streams), tuple(lines), tuple(raised), tuple(rows), tuple(problems))
+
+
+class _Counter:
+    """Counts what passes: bytes read and line ends seen."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.lines = 0
+
+    def counted(self, source: Source) -> Iterator[str]:
+        last = ""
+        for text, size in chunks(source):
+            self.bytes += size
+            self.lines += text.count("\n")
+            last = text or last
+            yield text
+        if last and not last.endswith("\n"):
+            self.lines += 1
+
+
+def _place(source: Source) -> tuple[Tags, int | None]:
+    found = ATTEMPT_FOLDER.search(source.path or "")
+    if found:
+        return Tags(local_rank=int(found["local_rank"])), int(found["attempt"])
+    named = RANK_FILE.match(os.path.basename(source.path or ""))
+    return Tags(rank=int(named["rank"])) if named else Tags(), None
+
+
+def _records(lines: list[Line]) -> tuple[list[Raised], list[Row]]:
+    raised: list[Raised] = []
+    rows: list[Row] = []
+    by_stream = sorted(lines, key=lambda line: (line.stream, line.index))
+    for _, group in groupby(by_stream, key=lambda line: line.stream):
+        own = list(group)
+        table, taken = rows_in(own)
+        rows += table
+        raised += raised_in([line for line in own if line.index not in taken])
+    raised.sort(key=lambda each: each.blocks[-1].at.index)
+    rows.sort(key=lambda row: row.lines[0].index)
+    return raised, rows
+
+
+def pieces_of(text: str) -> list[Piece]:
+    return list(split_pieces([text]))

@@ -1,0 +1,123 @@
+"""Where text comes from: a selection, files, folders, standard input; plain or gzip, in any usual encoding.
+
+A source is read in chunks of decoded text, never as a whole. What cannot be read as text raises ``Unreadable`` with a
+sentence for the user.
+"""
+
+import codecs
+import os
+from collections.abc import Iterable, Iterator
+from typing import IO, NamedTuple
+
+CHUNK = 1 << 18
+GZIP_MAGIC = b"\x1f\x8b"
+# In a folder, files with these endings hold no log text; named on the command line, any file is tried.
+NOT_LOGS = frozenset(
+    ".pt .pth .bin .safetensors .ckpt .npy .npz .pkl .png .jpg .jpeg .gif .pdf .zip .tar .whl .so .pyc .py .ipynb .onnx "
+    ".parquet .arrow .h5 .db .mp4 .wav .yaml .yml .toml .csv .tsv .md .cfg .ini .sh".split()
+)
+_BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
+
+
+class Unreadable(ValueError):
+    """A source that is missing, not a file, or not text; the message is a sentence for the user."""
+
+
+class Source(NamedTuple):
+    """A named text: ``text`` for a selection, ``path`` for a file, ``stream`` for standard input."""
+
+    name: str
+    path: str | None = None
+    text: str | None = None
+    stream: IO[bytes] | None = None
+
+
+def from_text(text: str, name: str) -> Source:
+    return Source(name, text=text)
+
+
+def from_paths(paths: Iterable[str]) -> list[Source]:
+    """The files at these paths, folders walked in a stable order. Raises Unreadable for a path that is not there."""
+    found: list[Source] = []
+    for path in paths:
+        if os.path.isdir(path):
+            found += [Source(each, path=each) for each in _files_below(path)]
+        elif os.path.isfile(path):
+            found.append(Source(path, path=path))
+        elif os.path.exists(path):
+            raise Unreadable(f"{path} is neither a file nor a folder.")
+        else:
+            raise Unreadable(f"There is no file or folder {path}.")
+    if not found:
+        raise Unreadable(f"No log file in {', '.join(paths)}.")
+    return found
+
+
+def _files_below(folder: str) -> list[str]:
+    found = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        found += [os.path.join(parent, name) for name in sorted(names) if _may_be_log(name)]
+    return found
+
+
+def _may_be_log(name: str) -> bool:
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() not in NOT_LOGS
+
+
+def chunks(source: Source) -> Iterator[tuple[str, int]]:
+    """Decoded pieces of the text, each with the number of bytes read for it. Raises Unreadable for what is not text."""
+    if source.text is not None:
+        yield source.text, len(source.text.encode("utf-8", "replace"))
+        return
+    try:
+        with _opened(source) as file:
+            yield from _decoded(file, source.name)
+    except (OSError, EOFError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise Unreadable(f"{source.name} could not be read: {reason}.") from error
+
+
+def _opened(source: Source) -> IO[bytes]:
+    if source.stream is not None:
+        return source.stream
+    assert source.path is not None
+    file = open(source.path, "rb")
+    if file.read(2) == GZIP_MAGIC:
+        import gzip
+
+        file.close()
+        return gzip.open(source.path)  # type: ignore[return-value]
+    file.seek(0)
+    return file
+
+
+def _decoded(file: IO[bytes], name: str) -> Iterator[tuple[str, int]]:
+    first = file.read(CHUNK)
+    decoder = codecs.getincrementaldecoder(_encoding(first, name))("replace")
+    data = first
+    while data:
+        yield decoder.decode(data), len(data)
+        data = file.read(CHUNK)
+    yield decoder.decode(b"", final=True), 0
+
+
+def _encoding(head: bytes, name: str) -> str:
+    for mark, encoding in _BOMS:
+        if head.startswith(mark):
+            return encoding
+    nuls = head[:4096].count(0)
+    if nuls * 3 > len(head[:4096]) and head[1:4096:2].count(0) > nuls * 0.8:
+        return "utf-16-le"  # What `>` of an older PowerShell writes, with its mark cut off.
+    if nuls * 20 > len(head[:4096]) or _control_share(head[:4096]) > 0.2:
+        raise Unreadable(f"{name} is a binary file, not a log.")
+    return "utf-8"
+
+
+def _control_share(head: bytes) -> float:
+    """Control bytes that no log holds; single NULs do occur, where a worker died while printing."""
+    if not head:
+        return 0.0
+    usual = bytes(range(7, 14)) + b"\x1b\x00"
+    controls = bytes(each for each in range(32) if each not in usual) + b"\x7f"
+    return sum(head.count(each) for each in controls) / len(head)

@@ -1,0 +1,100 @@
+"""torchrun's failure table: which ranks the agent saw fail, with exit codes, times and, under @record, tracebacks."""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from firstfault.logs.log import Line, Row
+from firstfault.logs.tracebacks import raised_in
+
+ENTRY = re.compile(r"\s*\[(?P<index>\d{1,6})\]:\s*$")
+FIELD = re.compile(r"\s{0,4}(?P<name>time|host|rank|exitcode|error_file|traceback) {0,10}: ?(?P<value>.*)$")
+ROOT = re.compile(r"\s*Root Cause \(first observed failure\):")
+FAILED = re.compile(r"\S.{0,300} FAILED\s*$")
+END = re.compile(r"\s*(?:={20,}|-{20,})\s*$")
+RANK = re.compile(r"(?P<rank>\d{1,6})(?: \(local_rank: (?P<local_rank>\d{1,5})\))?")
+EXITCODE = re.compile(r"(?P<code>-?\d{1,10})(?: {1,3}\(pid: (?P<pid>\d{1,10})\))?")
+
+
+def rows_in(lines: Sequence[Line]) -> tuple[list[Row], set[int]]:
+    """The rows of all tables in one stream, and the indexes of the lines that the tables take up."""
+    rows: list[Row] = []
+    taken: set[int] = set()
+    table, root, at = -1, False, 0
+    while at < len(lines):
+        text = lines[at].text
+        if FAILED.match(text) and _rule_follows(lines, at):
+            table, root = table + 1, False
+        elif ROOT.match(text):
+            root = True
+        elif ENTRY.match(text) and at + 1 < len(lines) and FIELD.match(lines[at + 1].text):
+            row, end = _row(lines, at, root, max(table, 0))
+            if row is not None:
+                rows.append(row)
+                taken.update(line.index for line in lines[at:end])
+                at = end
+                continue
+        at += 1
+    return rows, taken
+
+
+def _rule_follows(lines: Sequence[Line], at: int) -> bool:
+    return at + 1 < len(lines) and bool(END.match(lines[at + 1].text))
+
+
+def _row(lines: Sequence[Line], start: int, root: bool, table: int) -> tuple[Row | None, int]:
+    values: dict[str, str] = {}
+    at, own = start + 1, [lines[start]]
+    while at < len(lines):
+        text = lines[at].text
+        if END.match(text) or ENTRY.match(text) or ROOT.match(text):
+            break
+        found = FIELD.match(text)
+        if found and found["name"] not in values and "traceback" not in values:
+            values[found["name"]] = found["value"].strip()
+        elif "traceback" not in values and text:
+            break
+        elif "traceback" in values and not _below_traceback(text, values["traceback"]):
+            break
+        own.append(lines[at])
+        at += 1
+    return _from_values(values, own, root, table), at
+
+
+def _below_traceback(text: str, first: str) -> bool:
+    """Only a real traceback goes on below its field; everything in it is indented."""
+    return not text or (first.startswith("Traceback") and text.startswith("  "))
+
+
+def _from_values(values: dict[str, str], lines: list[Line], root: bool, table: int) -> Row | None:
+    rank, code = RANK.match(values.get("rank", "")), EXITCODE.match(values.get("exitcode", ""))
+    if rank is None or code is None:
+        return None
+    text = values.get("traceback", "")
+    recorded = values.get("error_file", "<N/A>") != "<N/A>"
+    return Row(
+        rank=int(rank["rank"]),
+        local_rank=_number(rank["local_rank"]),
+        host=values.get("host"),
+        time=values.get("time"),
+        exitcode=int(code["code"]),
+        pid=_number(code["pid"]),
+        error_file=recorded,
+        signal_text=text if text.startswith("Signal ") else None,
+        root=root,
+        table=table,
+        lines=tuple(lines),
+        error=_error(lines) if text.startswith("Traceback") else None,
+    )
+
+
+def _error(lines: list[Line]) -> Any:
+    """The traceback that the worker wrote to its error file; the table indents it by two."""
+    start = next(at for at, line in enumerate(lines) if FIELD.match(line.text) and "traceback" in line.text)
+    body = [line._replace(text=line.text[2:] if line.text.startswith("  ") else line.text) for line in lines[start:]]
+    found = raised_in(body)
+    return found[0].blocks[-1] if found else None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text else None

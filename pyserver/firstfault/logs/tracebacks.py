@@ -1,0 +1,245 @@
+"""Tracebacks in all their shapes, from the lines of one stream: chains, groups, wrappers, fatal errors, C++ throws.
+
+A traceback may be cut at either end: frames without a header open one, and one without its last line keeps an empty
+type. What a wrapper quotes (DataLoader worker, mp.spawn, a checkpoint reader) becomes a block before the wrapper's own.
+"""
+
+import re
+from collections.abc import Sequence
+
+from firstfault.logs.log import Block, FrameLine, Line, Link, Origin, Raised
+
+HEADER = re.compile(r"Traceback \(most recent call last\):|\w+ {3,}Traceback \(most recent call last\)")
+FRAME = re.compile(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>.{1,200}))?,?\s*$')
+IPYTHON_FRAME = re.compile(
+    r"\s*(?:File (?P<file>\S{1,500}?):(?P<line>\d{1,9}),|Cell In ?\[(?P<cell>\d+)\], line (?P<cl>\d+))"
+)
+EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,150}(?:\([\w.]{1,80}\))?)(?:: ?(?P<message>.*))?$")
+NAMED_EXCEPTION = re.compile(
+    r"(?P<type>(?:[A-Za-z_]\w*\.){0,8}_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Group|Timeout|Died|Failed|Iteration))"
+    r"(?:\([\w.]{1,80}\))?(?:: ?(?P<message>.*))?$"
+)
+CAUSE = re.compile(r"The above exception was the direct cause of the following exception:")
+CONTEXT = re.compile(r"During handling of the above exception, another exception occurred:")
+MEMBER = re.compile(r"[\s|]*\+[-+]{2,}(?: \d+ -+)?\s*$")
+IGNORED = re.compile(r"Exception ignored in")
+THREAD = re.compile(r"Exception in thread (?P<thread>.{1,100}?):?$")
+FATAL = re.compile(r"Fatal Python error: (?P<message>.{1,300})")
+FATAL_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.{0,80}\(most recent call first\):")
+FATAL_FRAME = re.compile(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})$')
+TERMINATE = re.compile(
+    r"terminate called (?:after throwing an instance of '(?P<type>[^'\n]{1,200})'|without an active exception|recursively)"
+)
+WHAT = re.compile(r"\s*what\(\): {0,3}(?P<message>.*)$")
+WRAPPED = re.compile(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)")
+WRAPS_NEXT = re.compile(r"terminated with the following error|^ray::|\n ?ray::")
+REPEATED = re.compile(r"\s*\[Previous line repeated \d+ more times?\]")
+BAR = re.compile(r"\d{1,3}%\|")
+# Lines that torch adds behind a message, and the C++ stack below it; they belong to it even after an empty line.
+TRAILER = re.compile(
+    r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE|Exception raised from |frame #\d+|"
+    r"Device-side assertion|Search for `|Original Traceback|-- Process \d+ terminated|\s*\(\d\) "
+)
+LOG_LIKE = re.compile(
+    r"[\[{$(<]|\d|(?:epoch|step|iter|iteration|train|loss|saved|INFO|WARN|ERROR|DEBUG|srun:|slurmstepd:|wandb:|\*{5}|-{5}|={5})",
+    re.IGNORECASE,
+)
+MESSAGE_LINES = 120
+LOOSE_LINES = 12
+
+
+def raised_in(lines: Sequence[Line]) -> list[Raised]:
+    """All exceptions in the lines of one stream, in the order in which they end."""
+    return _Reader(lines).run()
+
+
+class _Reader:
+    """Walks one stream once. ``at`` is the next line to look at."""
+
+    def __init__(self, lines: Sequence[Line]) -> None:
+        self.lines = lines
+        self.at = 0
+        self.found: list[Raised] = []
+
+    def run(self) -> list[Raised]:
+        link: Link | None = None
+        ignored, thread = False, None
+        while self.at < len(self.lines):
+            text = self.lines[self.at].text
+            if CAUSE.search(text) or CONTEXT.search(text):
+                link = "cause" if CAUSE.search(text) else "context"
+                self.at += 1
+            elif MEMBER.match(text):
+                link = "group" if self.found and "Group" in self.found[-1].blocks[-1].type else link
+                self.at += 1
+            elif IGNORED.match(text):
+                ignored = True
+                self.at += 1
+            elif named := THREAD.match(text):
+                thread = named["thread"]
+                self.at += 1
+            else:
+                blocks, origin = self._blocks()
+                if blocks:
+                    self._keep(blocks, origin, link, ignored, thread)
+                    link, ignored, thread = None, False, None
+        return self.found
+
+    def _keep(self, blocks: list[Block], origin: Origin, link: Link | None, ignored: bool, thread: str | None) -> None:
+        if link is not None and self.found and origin in ("traceback", "bare"):
+            before = self.found.pop()
+            *first, last = before.blocks
+            if link == "group":
+                blocks = [*first, *(each._replace(link="group") for each in blocks), last]
+            else:
+                blocks = [*first, last._replace(link=link), *blocks]
+            ignored, thread = before.ignored, before.thread
+        self.found.append(Raised(tuple(blocks), blocks[-1].at.stream, origin, ignored, thread))
+
+    def _blocks(self) -> tuple[list[Block], Origin]:
+        """The block that starts at this line, behind those that it wraps; none where no exception starts here."""
+        line = self.lines[self.at]
+        if HEADER.search(line.text):
+            self.at += 1
+            return self._traceback([line]), "traceback"
+        if FATAL_FRAME.match(line.text) is None and FRAME.match(line.text):
+            return self._traceback([]), "traceback"
+        if found := FATAL.match(line.text):
+            return [self._fatal(found["message"])], "fatal"
+        if found := TERMINATE.search(line.text):
+            return [self._terminate(found["type"] or "")], "terminate"
+        if found := NAMED_EXCEPTION.match(line.text):
+            return self._exception(found["type"], found["message"] or "", [], [line]), "bare"
+        self.at += 1
+        return [], "bare"
+
+    # ---------------------------------------------------------------------------------- Python tracebacks
+
+    def _traceback(self, lines: list[Line]) -> list[Block]:
+        frames: list[FrameLine] = []
+        code_due = False
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            if frame := _frame(line):
+                frames.append(frame)
+                code_due = True
+            elif code_due and not NAMED_EXCEPTION.match(line.text) and not self._is_start(line):
+                code_due = False
+            elif line.text[:1].isspace() or REPEATED.match(line.text) or (not line.text and self._frame_follows()):
+                pass
+            else:
+                break
+            lines.append(line)
+            self.at += 1
+        found = EXCEPTION.match(self.lines[self.at].text) if self.at < len(self.lines) else None
+        if found is None or BAR.search(found[0]) or self._is_start(self.lines[self.at]):
+            return [_block("", "", frames, lines)] if frames else []
+        return self._exception(found["type"], found["message"] or "", frames, [*lines, self.lines[self.at]])
+
+    def _exception(self, type_: str, message: str, frames: list[FrameLine], lines: list[Line]) -> list[Block]:
+        """The exception's own line is the last of ``lines``; the message may go on, and may quote another traceback."""
+        at = lines[-1]
+        parts, inner = [message], list[Block]()
+        self.at += 1
+        loose = 0
+        while self.at < len(self.lines) and len(parts) < MESSAGE_LINES:
+            line = self.lines[self.at]
+            if WRAPPED.search(line.text) or (HEADER.search(line.text) and WRAPS_NEXT.search("\n".join(parts))):
+                self.at += 1
+                inner += self._traceback([line])
+                lines = [*lines, *(each for block in inner for each in block.lines)]
+                continue
+            if not self._continues(line, at, parts, loose):
+                break
+            loose += bool(line.text) and not line.text[0].isspace() and not TRAILER.match(line.text)
+            parts.append(line.text)
+            lines.append(line)
+            self.at += 1
+        own = Block(type_, "\n".join(parts).strip(), tuple(frames), at, tuple(lines), None)
+        return [*(each._replace(link=each.link or "wrapped") for each in inner), own]
+
+    def _continues(self, line: Line, at: Line, parts: list[str], loose: int) -> bool:
+        text = line.text
+        if self._is_start(line) or MEMBER.match(text) or BAR.search(text):
+            return False
+        if line.tags.time and not at.tags.time:
+            return False
+        if not text:
+            return self._trailer_follows() or not "".join(parts).strip()
+        if text[0].isspace() or TRAILER.match(text):
+            return True
+        if at.tags.rank is not None:
+            return not NAMED_EXCEPTION.match(text)
+        return loose < LOOSE_LINES and not LOG_LIKE.match(text) and not NAMED_EXCEPTION.match(text)
+
+    def _is_start(self, line: Line) -> bool:
+        text = line.text
+        return bool(
+            HEADER.search(text) or FATAL.match(text) or TERMINATE.search(text) or CAUSE.search(text)
+            or CONTEXT.search(text) or IGNORED.match(text) or THREAD.match(text) or _frame(line)
+        )  # fmt: skip
+
+    def _frame_follows(self) -> bool:
+        return self.at + 1 < len(self.lines) and _frame(self.lines[self.at + 1]) is not None
+
+    def _trailer_follows(self) -> bool:
+        for line in self.lines[self.at + 1 : self.at + 4]:
+            if line.text:
+                return bool(TRAILER.match(line.text))
+        return False
+
+    # ---------------------------------------------------------------------------------- deaths without a traceback
+
+    def _fatal(self, message: str) -> Block:
+        """faulthandler's report: the most recent call comes first, and only the current thread tells where it was."""
+        head = self.lines[self.at]
+        lines, frames, current = [head], list[FrameLine](), False
+        self.at += 1
+        while self.at < len(self.lines):
+            line = self.lines[self.at]
+            if found := FATAL_THREAD.match(line.text):
+                current = found["current"] == "Current thread"
+            elif found := FATAL_FRAME.match(line.text):
+                if current:
+                    frames.append(FrameLine(found["file"], int(found["line"]), found["function"], line))
+            elif line.text and not line.text.startswith(("  ", "Python runtime state", "<Cannot", "Extension modules")):
+                break
+            lines.append(line)
+            self.at += 1
+        return Block("Fatal Python error", message.strip(), tuple(reversed(frames)), head, tuple(lines), None)
+
+    def _terminate(self, type_: str) -> Block:
+        head = self.lines[self.at]
+        lines, parts = [head], list[str]()
+        self.at += 1
+        while self.at < len(self.lines) and len(parts) < MESSAGE_LINES:
+            line = self.lines[self.at]
+            if found := WHAT.match(line.text):
+                parts.append(found["message"])
+            elif not parts or self._is_start(line) or line.tags.time or not (line.text and self._below_what(line.text)):
+                break
+            else:
+                parts.append(line.text)
+            lines.append(line)
+            self.at += 1
+        return Block(type_ or head.text, "\n".join(parts).strip(), (), head, tuple(lines), None)
+
+    @staticmethod
+    def _below_what(text: str) -> bool:
+        return bool(TRAILER.match(text)) or not LOG_LIKE.match(text)
+
+
+def _frame(line: Line) -> FrameLine | None:
+    found = FRAME.match(line.text)
+    if found:
+        return FrameLine(found["file"], int(found["line"]), (found["function"] or "").rstrip(), line)
+    found = IPYTHON_FRAME.match(line.text)
+    if found is None:
+        return None
+    if found["cell"]:
+        return FrameLine(f"Cell In[{found['cell']}]", int(found["cl"]), "", line)
+    return FrameLine(found["file"], int(found["line"]), "", line)
+
+
+def _block(type_: str, message: str, frames: list[FrameLine], lines: list[Line]) -> Block:
+    return Block(type_, message, tuple(frames), lines[-1], tuple(lines), None)
