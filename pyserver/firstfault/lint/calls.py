@@ -1,0 +1,137 @@
+"""Which calls of a script run backward, step an optimizer, clip, zero, unscale: the verbs of a training loop.
+
+A call is known by what it is called on: the text's own bindings first, the habits of naming where they are silent.
+"""
+
+import ast
+import re
+from typing import Literal, NamedTuple
+
+from firstfault.lint.bindings import last_binding
+from firstfault.lint.script import Script, dotted
+
+Receiver = Literal[
+    "tensor", "scaler", "apex", "accelerator", "fabric", "engine", "manual_backward", "mmengine", "unknown"
+]
+Verb = Literal["step", "zero_grad", "clip", "unscale", "schedule", "scaler_update", "all_reduce"]
+
+_OPTIMIZER = re.compile(r"optim|^opt\b|_opt\b|^opt_|^opt[a-z]?$|adam|sgd|lion", re.IGNORECASE)
+_SCHEDULER = re.compile(r"sched|lr_|^lr|warm|decay|annealer|ramp", re.IGNORECASE)
+_SCALER = re.compile(r"scaler|^amp$", re.IGNORECASE)
+_CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients", "clip_grads_with_norm_"}
+
+
+class Backward(NamedTuple):
+    """One call that runs backward, and the loss that it is given."""
+
+    node: ast.Call
+    loss: ast.expr
+    receiver: Receiver
+
+
+def backwards(script: Script) -> list[Backward]:
+    return [found for call in script.nodes(ast.Call) if (found := _backward(script, call))]
+
+
+def verb(script: Script, call: ast.Call) -> Verb | None:
+    """What a call does to the window, or None."""
+    if not isinstance(call.func, ast.Attribute):
+        return "clip" if dotted(call.func) in _CLIPS else None
+    name = call.func.attr
+    if name in _CLIPS:
+        return "clip"
+    if name in ("zero_grad", "all_reduce"):
+        return name  # type: ignore[return-value]
+    if name == "unscale_":
+        return "unscale"
+    if name == "step":
+        return _step(script, call)
+    if name == "update" and _SCALER.search(dotted(call.func.value).rpartition(".")[2]):
+        return "scaler_update"
+    return "schedule" if name in ("step_update", "step_batch") else None
+
+
+def origin(script: Script, node: ast.expr, hops: int = 4) -> str:
+    """The qualified name of the call that made an object: ``torch.optim.AdamW``, ``accelerate.Accelerator``."""
+    name = dotted(node)
+    binding = last_binding(script, name, node) if name else None
+    value = binding.value if binding else None
+    if isinstance(value, ast.IfExp):
+        value = value.body if not isinstance(value.body, ast.Constant) else value.orelse
+    if isinstance(value, ast.Call):
+        return script.qualified(value.func)
+    return origin(script, value, hops - 1) if value is not None and hops and dotted(value) else ""
+
+
+def _backward(script: Script, call: ast.Call) -> Backward | None:
+    if not isinstance(call.func, ast.Attribute):
+        return None
+    name, target = call.func.attr, call.func.value
+    if name == "update_params" and len(call.args) == 1:  # mmengine divides, runs backward and steps in one call
+        return Backward(call, call.args[0], "mmengine")
+    if name == "manual_backward" and call.args:
+        return Backward(call, call.args[0], "manual_backward")
+    if name != "backward":
+        return None
+    if script.qualified(call.func) == "torch.autograd.backward":
+        return Backward(call, call.args[0], "tensor") if call.args else None
+    loss = call.args[0] if call.args else None
+    if loss is None:
+        return _tensor_backward(script, call, target)
+    receiver = _owner_kind(script, target)
+    return Backward(call, loss, receiver) if receiver != "tensor" else Backward(call, target, "tensor")
+
+
+def _tensor_backward(script: Script, call: ast.Call, target: ast.expr) -> Backward | None:
+    """``loss.backward()``, ``scaler.scale(loss).backward()``, and either of both in one conditional expression."""
+    if isinstance(target, ast.IfExp):
+        first, second = (_tensor_backward(script, call, each) for each in (target.body, target.orelse))
+        return first if first and first.receiver != "tensor" else second
+    if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute) and target.func.attr == "scale":
+        return Backward(call, target.args[0], "scaler") if target.args else None
+    scaled = last_binding(script, dotted(target), target) if isinstance(target, ast.Name) else None
+    if scaled and isinstance(scaled.value, ast.Call) and scaled.value.args:
+        made_by = scaled.value.func
+        if isinstance(made_by, ast.Attribute) and made_by.attr == "scale_loss":
+            return Backward(call, scaled.value.args[0], "apex")
+        if isinstance(made_by, ast.Attribute) and made_by.attr == "scale" and _SCALER.search(dotted(made_by.value)):
+            return Backward(call, scaled.value.args[0], "scaler")
+    return Backward(call, target, "tensor")
+
+
+def _owner_kind(script: Script, target: ast.expr) -> Receiver:
+    """Who runs ``x.backward(loss)``."""
+    if isinstance(target, ast.Call):
+        return "tensor"
+    made_by = origin(script, target).lower()
+    name = dotted(target).lower()
+    for text in (made_by, name):
+        if "accelerat" in text:
+            return "accelerator"
+        if "fabric" in text:
+            return "fabric"
+        if "deepspeed" in text or text.endswith("engine"):
+            return "engine"
+    if not name or "loss" in name:
+        return "tensor"
+    return "engine" if "deepspeed" in script.imports.values() else "unknown"
+
+
+def _step(script: Script, call: ast.Call) -> Verb | None:
+    assert isinstance(call.func, ast.Attribute)
+    target = call.func.value
+    name = dotted(target)
+    last = name.rpartition(".")[2] if name else ""
+    if _SCHEDULER.search(last):
+        return "schedule"
+    if isinstance(target, ast.Subscript):
+        last = dotted(target.value).rpartition(".")[2]
+    if _OPTIMIZER.search(last) or (call.args and _SCALER.search(last)):
+        return "step"
+    made_by = origin(script, target).lower() if name else ""
+    if "lr_scheduler" in made_by or "schedule" in made_by:
+        return "schedule"
+    if any(word in made_by for word in ("optim", "deepspeed", "gradscaler", "adam", "sgd")):
+        return "step"
+    first = dotted(call.args[0]) if call.args else ""
+    return "step" if first and _OPTIMIZER.search(first.rpartition(".")[2]) else None

@@ -1,0 +1,83 @@
+"""Text -> syntax tree, also while a line is still being typed.
+
+Python's parser blames one line of a text that it cannot read. That line is blanked, or replaced by ``pass``, and the
+text is parsed again, a few times: the tree of everything else is right, and its positions are those of the text.
+"""
+
+import ast
+import re
+import warnings
+from typing import NamedTuple
+
+_TRIES = 8
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r|$)")
+_HEADER_LINE = re.compile(r" on line (\d+)")
+
+
+class Parsed(NamedTuple):
+    tree: ast.Module
+    problem: SyntaxError | None  # what the parser said about the text as it stands
+
+
+def parse(source: str) -> Parsed | None:
+    """The tree of a text, or None where not even repair makes it readable."""
+    first: SyntaxError | None = None
+    text, mended = source, set[int]()
+    for _ in range(_TRIES + 1):
+        try:
+            return Parsed(_tree(text), first)
+        except SyntaxError as error:
+            first = first or error
+            repaired = _without_blamed_line(text, error, mended)
+        except (ValueError, RecursionError, MemoryError):
+            return None
+        if repaired is None:
+            return None
+        text = repaired
+    return None
+
+
+def syntax_error(source: str) -> SyntaxError | None:
+    """What Python's parser says about a text as it stands, without repair."""
+    try:
+        _tree(source)
+    except SyntaxError as error:
+        return error
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error) or type(error).__name__)
+    return None
+
+
+def _tree(text: str) -> ast.Module:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # invalid escapes are another linter's business
+        return ast.parse(text)
+
+
+def _without_blamed_line(text: str, error: SyntaxError, mended: set[int]) -> str | None:
+    lines = [line for line in _LINE.findall(text) if line]
+    number = _line_to_mend(lines, error, mended)
+    if number is None:
+        return None
+    mended.add(number)
+    line = lines[number - 1]
+    indent = line[: len(line) - len(line.lstrip(" \t\f"))]
+    ending = line[len(line.rstrip("\r\n")) :]
+    lines[number - 1] = ("" if _is_indentation(error) else indent + "pass") + ending
+    return "".join(lines)
+
+
+def _line_to_mend(lines: list[str], error: SyntaxError, mended: set[int]) -> int | None:
+    """The blamed line; where that is mended or empty already, the nearest one above that is not."""
+    number = min(error.lineno or 1, len(lines))
+    header = _HEADER_LINE.search(error.msg or "")
+    if header and "expected an indented block" in error.msg:
+        number = int(header[1])
+    while number >= 1 and (number in mended or not lines[number - 1].strip()):
+        number -= 1
+    return number if number >= 1 else None
+
+
+def _is_indentation(error: SyntaxError) -> bool:
+    """An indentation that fits nowhere cannot carry a ``pass`` either."""
+    return isinstance(error, IndentationError) and "expected an indented block" not in (error.msg or "")

@@ -1,0 +1,213 @@
+"""The facts of a script's training loops, stated once: windows, backward calls, divisions, steps and their guards.
+
+``training_loops(script)`` gives one value per loop that runs backward. What the text does not tell is None or empty:
+a rule that needs it stays silent.
+"""
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from firstfault.lint.bindings import number
+from firstfault.lint.calls import Backward, Verb, backwards, verb
+from firstfault.lint.script import FUNCTIONS, LOOPS, Loop, Script, dotted, per_script
+from firstfault.lint.window import (
+    Guard,
+    Window,
+    framework_steps,
+    guards,
+    window_of_context,
+    window_of_guard,
+    window_of_range,
+)
+
+Place = Loop | ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """``loss / N`` or ``loss /= N``."""
+
+    node: ast.BinOp | ast.AugAssign
+    dividend: ast.expr
+    by: ast.expr
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A call that steps, zeroes, clips, unscales, schedules; seen from the loop, so perhaps through a helper."""
+
+    verb: Verb
+    node: ast.Call  # the call in the loop's own text: the verb itself, or the call of the helper that holds it
+    inner: ast.Call  # the verb's call
+    helper: ast.FunctionDef | ast.AsyncFunctionDef | None
+    guards: tuple[Guard, ...]
+    after_loop: bool  # it stands behind the loop, in the same function
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingLoop:
+    """One micro-batch loop; a function where the loop that calls it is not in the file (``training_step``)."""
+
+    node: Place
+    window: Window | None
+    backwards: tuple[Backward, ...]
+    divisions: tuple[Division, ...]
+    actions: tuple[Action, ...]
+    in_helper: bool  # backward stands in a function that this loop calls
+
+    def of(self, verb_name: Verb) -> tuple[Action, ...]:
+        return tuple(each for each in self.actions if each.verb == verb_name)
+
+    @property
+    def optimizer_steps(self) -> tuple[Action, ...]:
+        return self.of("step")
+
+    @property
+    def zero_grads(self) -> tuple[Action, ...]:
+        return self.of("zero_grad")
+
+
+@per_script
+def training_loops(script: Script) -> tuple[TrainingLoop, ...]:
+    """Every micro-batch loop of a script, in the order of the text."""
+    places: dict[ast.AST, list[Backward]] = {}
+    for each in backwards(script):
+        places.setdefault(_place(script, each.node), []).append(each)
+    return tuple(_loop(script, place, tuple(found)) for place, found in places.items())
+
+
+def _place(script: Script, backward: ast.Call) -> ast.AST:
+    """The innermost loop around backward; else its function; else the module."""
+    place = script.loop(backward)
+    if place is not None:
+        return place
+    function = script.function(backward)
+    while isinstance(function, ast.Lambda):
+        function = script.function(function)
+    return function or script.tree
+
+
+def _loop(script: Script, place: ast.AST, found: tuple[Backward, ...]) -> TrainingLoop:
+    caller = _calling_loop(script, place) if isinstance(place, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+    own = _actions(script, place)
+    if caller is not None and not any(each.verb == "step" for each in own):
+        actions = (*own, *_actions(script, caller))
+        window = _window(script, caller, _first_call(script, caller, place), actions)
+        return TrainingLoop(caller, window, found, _divisions(script, place), actions, in_helper=True)
+    window = _window(script, place, found[0].node, own) or _framework_window(script, place, found[0])
+    return TrainingLoop(place, window, found, _divisions(script, place), own, in_helper=False)  # type: ignore[arg-type]
+
+
+def _window(script: Script, place: ast.AST, backward: ast.AST, actions: tuple[Action, ...]) -> Window | None:
+    context = _accumulate_context(script, backward)
+    if context is not None:
+        return window_of_context(script, context)
+    shared = {id(each.holder) for each in guards(script, backward, place) if not each.after_continue}
+    steps = [each for each in actions if each.verb == "step"]
+    for step in (each for each in steps if not each.after_loop):
+        for guard in step.guards:
+            # A condition that backward runs under too (every n-th batch trains the critic) opens no window.
+            found = window_of_guard(script, guard, place) if id(guard.holder) not in shared else None
+            if found is not None:
+                return found
+    if isinstance(place, LOOPS) and steps and all(each.after_loop for each in steps):
+        return window_of_range(script, place)
+    return None
+
+
+def _framework_window(script: Script, place: ast.AST, backward: Backward) -> Window | None:
+    """The framework counts: DeepSpeed's engine, mmengine's wrapper."""
+    if backward.receiver not in ("engine", "mmengine"):
+        return None
+    size = framework_steps(script)
+    if size is None:
+        return None
+    return Window("framework", size, script.span(size), script.text(size), size, number(script, size))
+
+
+def _accumulate_context(script: Script, backward: ast.AST) -> ast.Call | None:
+    for above in script.ancestors(backward):
+        if isinstance(above, FUNCTIONS):
+            return None
+        for item in above.items if isinstance(above, (ast.With, ast.AsyncWith)) else []:
+            call = item.context_expr
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "accumulate":
+                return call
+    return None
+
+
+def _actions(script: Script, place: ast.AST) -> tuple[Action, ...]:
+    """The verbs in a loop and, of its function, those that follow it."""
+    found = [*_verbs_in(script, place, place, after_loop=False)]
+    below = place
+    for above in script.ancestors(place) if isinstance(place, LOOPS) else ():
+        if isinstance(below, ast.stmt):
+            block = script.block(below)
+            for statement in block[block.index(below) + 1 :]:
+                found += _verbs_in(script, statement, above, after_loop=True)
+        if isinstance(above, (*LOOPS, *FUNCTIONS)):
+            break
+        below = above
+    return tuple(found)
+
+
+def _verbs_in(script: Script, root: ast.AST, limit: ast.AST, after_loop: bool) -> Iterator[Action]:
+    for call in calls_in(root):
+        name = verb(script, call)
+        if name:
+            yield Action(name, call, call, None, tuple(guards(script, call, limit)), after_loop)
+            continue
+        helper = called_function(script, call)
+        if helper is not None and helper is not root:
+            conditions = tuple(guards(script, call, limit))
+            for inner in calls_in(helper):
+                name = verb(script, inner)
+                if name:
+                    own = tuple(guards(script, inner, helper))
+                    yield Action(name, call, inner, helper, (*own, *conditions), after_loop)
+
+
+def calls_in(root: ast.AST) -> Iterator[ast.Call]:
+    """The calls of a piece of code in the order of the text, without those of functions defined inside it."""
+    todo: list[ast.AST] = [root]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Call):
+            yield node
+        below = [each for each in ast.iter_child_nodes(node) if each is root or not isinstance(each, FUNCTIONS)]
+        todo += reversed(below)
+
+
+def called_function(script: Script, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+    """The function of the same file, or the method of the same class, that a call runs."""
+    name = dotted(call.func)
+    if name.startswith("self."):
+        owner = script.class_of(call)
+        name = f"{owner.name}.{name[5:]}" if owner else ""
+    found = script.definitions.get(name)
+    return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+
+
+def _calling_loop(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Loop | None:
+    """The loop of the file that calls a function."""
+    for call in script.nodes(ast.Call):
+        if called_function(script, call) is function:
+            loop = script.loop(call)
+            if loop is not None:
+                return loop
+    return None
+
+
+def _first_call(script: Script, loop: ast.AST, function: ast.AST) -> ast.AST:
+    return next((call for call in calls_in(loop) if called_function(script, call) is function), loop)
+
+
+def _divisions(script: Script, place: ast.AST) -> tuple[Division, ...]:
+    found = []
+    for node in ast.walk(place):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
+            found.append(Division(node, node.left, node.right))
+        elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):
+            found.append(Division(node, node.target, node.value))
+    return tuple(found)

@@ -1,0 +1,101 @@
+"""The files around a script, read when a rule asks for them. Files are read only; nothing is ever run."""
+
+import ast
+import os
+from collections.abc import Mapping
+from functools import lru_cache
+
+from firstfault.lint.script import Script, read_script
+
+_LARGEST = 2_000_000  # characters; nobody writes a longer module by hand
+_HOPS = 2
+
+
+class Workspace:
+    """A root folder, and the unsaved texts that stand in the way of what is on disk."""
+
+    def __init__(self, root: str | None, overlay: Mapping[str, str] | None = None) -> None:
+        self.root = os.path.abspath(root) if root else None
+        self.overlay = {os.path.abspath(path): text for path, text in (overlay or {}).items()}
+
+    def script(self, path: str) -> Script | None:
+        """The script of a path, or None where there is none that can be read and parsed."""
+        path = os.path.abspath(path)
+        text = self.overlay.get(path)
+        if text is None:
+            text = _read(path)
+        return _parsed(text, path) if text is not None else None
+
+    def module(self, name: str, importer: Script) -> Script | None:
+        """The sibling module that an import in a script names: ``data``, ``src.models``, ``.losses``."""
+        level = len(name) - len(name.lstrip("."))
+        parts = [each for each in name.lstrip(".").split(".") if each]
+        for folder in self._folders(importer, level):
+            for candidate in _candidates(folder, parts):
+                if candidate in self.overlay or os.path.isfile(candidate):
+                    return self.script(candidate)
+        return None
+
+    def definition(self, name: str, importer: Script, hops: int = _HOPS) -> tuple[Script, ast.AST] | None:
+        """Where a name of a script is defined: in the file itself, or in a module of the workspace that it imports."""
+        head, _, rest = name.partition(".")
+        if name in importer.definitions and head not in importer.imports:
+            return importer, importer.definitions[name]
+        qualified = importer.imports.get(head)
+        if qualified is None or not hops:
+            return None
+        full = f"{qualified}.{rest}" if rest else qualified
+        dots = len(full) - len(full.lstrip("."))
+        parts = full[dots:].split(".")
+        for cut in range(len(parts) - 1, 0 if not dots else -1, -1):
+            module = self.module("." * dots + ".".join(parts[:cut]), importer)
+            if module is not None and module is not importer:
+                return self.definition(".".join(parts[cut:]), module, hops - 1)
+        return None
+
+    def siblings(self, importer: Script) -> list[Script]:
+        """The modules of the workspace that a script imports, one hop, in the order of the imports."""
+        found: dict[str, Script] = {}
+        for qualified in importer.imports.values():
+            dots = len(qualified) - len(qualified.lstrip("."))
+            parts = qualified[dots:].split(".")
+            for cut in (len(parts), len(parts) - 1):
+                module = self.module("." * dots + ".".join(parts[:cut]), importer) if cut or dots else None
+                if module is not None and module.path != importer.path:
+                    found.setdefault(module.path, module)
+                    break
+        return list(found.values())
+
+    def _folders(self, importer: Script, level: int) -> list[str]:
+        """Where Python would look: beside the script, then each folder above it up to the root."""
+        folder = os.path.abspath(importer.folder or ".")
+        if level:
+            for _ in range(level - 1):
+                folder = os.path.dirname(folder)
+            return [folder]
+        folders = [folder]
+        while self.root and folder != self.root and folder.startswith(self.root + os.sep):
+            folder = os.path.dirname(folder)
+            folders += [folder, os.path.join(folder, "src")]
+        return folders
+
+
+def _candidates(folder: str, parts: list[str]) -> list[str]:
+    base = os.path.join(folder, *parts)
+    return [base + ".py", os.path.join(base, "__init__.py")] if parts else [os.path.join(base, "__init__.py")]
+
+
+def _read(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError:
+        return None
+    if len(data) > _LARGEST or b"\0" in data[:1024]:
+        return None
+    return data.decode("utf-8-sig", "replace")
+
+
+@lru_cache(maxsize=128)
+def _parsed(text: str, path: str) -> Script | None:
+    return read_script(text, path)
