@@ -14,7 +14,7 @@ _HOPS = 2
 class Workspace:
     """A root folder, and the unsaved texts that stand in the way of what is on disk."""
 
-    def __init__(self, root: str | None, overlay: Mapping[str, str] | None = None) -> None:
+    def __init__(self, root: str | None = None, overlay: Mapping[str, str] | None = None) -> None:
         self.root = os.path.abspath(root) if root else None
         self.overlay = {os.path.abspath(path): text for path, text in (overlay or {}).items()}
 
