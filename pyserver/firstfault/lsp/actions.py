@@ -1,0 +1,94 @@
+"""Quick fixes for the text as it stands: it is linted again, so that no edit was made for an older text."""
+
+import re
+from collections.abc import Iterator
+
+from lsprotocol import types
+
+from firstfault.lint.rule import Finding, Fix
+from firstfault.lsp import convert, linting
+from firstfault.lsp.documents import Document
+from firstfault.lsp.wire import Server
+from firstfault.text import Edit, Position, Span, apply_edits
+
+OPTIONS = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
+_IGNORE = re.compile(r"#\s*firstfault:\s*ignore\[([^\]]*)\]")
+
+
+def code_actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
+    document = ls.documents.get(params.text_document.uri)
+    if document is None or not _wants_quick_fixes(params.context):
+        return []
+    start, end = (document.offset(place) for place in (params.range.start, params.range.end))
+    found = linting.findings(ls, document) or []
+    return [
+        action
+        for finding in found
+        if linting.touches(document, finding, start, end)
+        for action in _actions(ls, document, finding, params.context)
+    ]
+
+
+def _wants_quick_fixes(context: types.CodeActionContext) -> bool:
+    """Kinds are a tree: who asks for the empty kind asks for all, who asks for ``quickfix.x`` for none of ours."""
+    return context.only is None or any(kind in ("", types.CodeActionKind.QuickFix) for kind in context.only)
+
+
+def _actions(
+    ls: Server, document: Document, finding: Finding, context: types.CodeActionContext
+) -> Iterator[types.CodeAction]:
+    mine = [each for each in context.diagnostics if _is_same(document, finding, each)]
+    preferred = next((fix for fix in finding.fixes if fix.applicability == "safe"), None)
+    for fix in finding.fixes:
+        yield _action(ls, document, convert.title(fix), fix, mine, fix is preferred)
+    ignore = _ignore(ls, document, finding)
+    if ignore is not None:
+        yield _action(ls, document, ignore.title, ignore, mine, False)
+
+
+def _is_same(document: Document, finding: Finding, diagnostic: types.Diagnostic) -> bool:
+    return diagnostic.code == finding.code and diagnostic.range == document.range(finding.span)
+
+
+def _action(
+    ls: Server, document: Document, title: str, fix: Fix, mine: list[types.Diagnostic], preferred: bool
+) -> types.CodeAction:
+    return types.CodeAction(
+        title=title,
+        kind=types.CodeActionKind.QuickFix,
+        diagnostics=mine or None,
+        edit=_workspace_edit(ls, document, convert.text_edits(document, fix)),
+        is_preferred=preferred or None,
+    )
+
+
+def _workspace_edit(ls: Server, document: Document, edits: list[types.TextEdit]) -> types.WorkspaceEdit:
+    workspace = ls.client_capabilities.workspace
+    capabilities = workspace.workspace_edit if workspace else None
+    if capabilities is None or not capabilities.document_changes:
+        return types.WorkspaceEdit(changes={document.uri: edits})
+    # With the version the editor refuses the edit where the text has changed since.
+    target = types.OptionalVersionedTextDocumentIdentifier(uri=document.uri, version=document.version)
+    return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(text_document=target, edits=edits)])
+
+
+def _ignore(ls: Server, document: Document, finding: Finding) -> Fix | None:
+    """The comment that silences the finding; None where it would not (inside a string, behind a backslash)."""
+    edit = _ignore_edit(document, finding)
+    left = linting.lint_again(ls, document, apply_edits(document.text, [edit]))
+    if left is None or any((each.code, each.span.start) == (finding.code, finding.span.start) for each in left):
+        return None
+    return Fix(f"Ignore {finding.code} on this line", "safe", (edit,))
+
+
+def _ignore_edit(document: Document, finding: Finding) -> Edit:
+    number = finding.span.start.line
+    line = document.line(number)
+    present = _IGNORE.search(line)
+    if present is not None and present[1].strip():
+        at = Position(number, present.end(1) + 1)
+        return Edit(Span(at, at), f", {finding.code}")
+    end = len(line.rstrip())
+    return Edit(
+        Span(Position(number, end + 1), Position(number, len(line) + 1)), f"  # firstfault: ignore[{finding.code}]"
+    )

@@ -1,0 +1,82 @@
+"""Between the protocol's shapes and ours: URIs and paths, findings and diagnostics, edits."""
+
+import os
+import re
+from urllib.parse import quote, unquote, urlsplit
+
+from lsprotocol import types
+
+from firstfault.lint.rule import Finding, Fix, Related, Severity
+from firstfault.lsp.documents import Document
+from firstfault.lsp.protocol import SOURCE
+
+# A hint becomes Information: editors draw the protocol's own Hint as three dots that nobody sees and leave it out of
+# the list of problems. An advice that cannot be seen cannot be taken.
+_SEVERITY: dict[Severity, types.DiagnosticSeverity] = {
+    "error": types.DiagnosticSeverity.Error,
+    "warning": types.DiagnosticSeverity.Warning,
+    "hint": types.DiagnosticSeverity.Information,
+}
+_DRIVE = re.compile(r"/[A-Za-z]:")
+_WORDS = {"safe": "", "partial": "partial fix", "unsafe": "unsafe fix"}
+
+
+def path_of(uri: str) -> str | None:
+    """The path of a ``file:`` URI, None for any other; percent-decoded, drive letters and shares included."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return None
+    if parts.scheme.lower() != "file":
+        return None
+    path = unquote(parts.path)
+    if _DRIVE.match(path):
+        path = path[1].lower() + path[2:]
+    elif parts.netloc and parts.netloc != "localhost":
+        path = f"//{unquote(parts.netloc)}{path}"
+    return path.replace("/", "\\") if os.name == "nt" else path
+
+
+def uri_of(path: str) -> str:
+    path = path.replace("\\", "/") if os.name == "nt" or re.match(r"[A-Za-z]:\\", path) else path
+    if path.startswith("//"):
+        return "file:" + quote(path)
+    return "file://" + quote(path if path.startswith("/") else f"/{path}")
+
+
+def diagnostic(document: Document, finding: Finding) -> types.Diagnostic:
+    return types.Diagnostic(
+        range=document.range(finding.span),
+        message=finding.message,
+        severity=_SEVERITY[finding.severity],
+        code=finding.code,
+        code_description=types.CodeDescription(href=finding.url),
+        source=SOURCE,
+        related_information=[_related(document, finding, each) for each in finding.related] or None,
+    )
+
+
+def title(fix: Fix) -> str:
+    """The fix's title; one that does not settle the matter, or may change more than it should, says so."""
+    word = _WORDS[fix.applicability]
+    return fix.title if not word or word.split()[0] in fix.title.lower() else f"{fix.title} ({word})"
+
+
+def text_edits(document: Document, fix: Fix) -> list[types.TextEdit]:
+    """The fix's edits, with the line ends that the document has."""
+    return [
+        types.TextEdit(range=document.range(edit.span), new_text=_with_eol(edit.text, document.eol))
+        for edit in fix.edits
+    ]
+
+
+def _with_eol(text: str, eol: str) -> str:
+    return re.sub(r"\r\n|\n|\r", eol, text)
+
+
+def _related(document: Document, finding: Finding, related: Related) -> types.DiagnosticRelatedInformation:
+    own = related.file == finding.file
+    line = types.Position(line=max(related.line, 1) - 1, character=0)
+    place = document.line_range(related.line) if own else types.Range(start=line, end=line)
+    location = types.Location(uri=document.uri if own else uri_of(related.file), range=place)
+    return types.DiagnosticRelatedInformation(location=location, message=related.message)

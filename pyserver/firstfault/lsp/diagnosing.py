@@ -1,0 +1,160 @@
+"""``firstfault/diagnose``: a report on a text or on paths, while the server goes on serving.
+
+The work runs in a thread of its own. On a cancellation the answer goes out at once and the thread is told to stop; it
+is a daemon, so that it never keeps the process alive either.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from lsprotocol import types
+from pygls.exceptions import JsonRpcInvalidParams
+
+from firstfault.lsp.protocol import Report
+from firstfault.lsp.wire import RequestFailed, Server
+
+if TYPE_CHECKING:
+    from firstfault.logs.source import Source
+
+logger = logging.getLogger(__name__)
+
+Say = Callable[[str], None]
+
+
+async def diagnose(ls: Server, params: Any) -> Report:
+    from firstfault.logs.source import Unreadable
+
+    text, name, paths, token = _checked(params)
+    say = _progress(ls, token)
+    task = asyncio.current_task()
+    if token is not None and task is not None:
+        ls.diagnoses[token] = task
+    try:
+        return await _in_thread(lambda: _report(text, name, paths, say))
+    except Unreadable as error:
+        raise RequestFailed(str(error)) from None
+    finally:
+        if token is not None:
+            ls.diagnoses.pop(token, None)
+            ls.work_done_progress.end(token, types.WorkDoneProgressEnd())
+
+
+def cancel(ls: Server, params: types.WorkDoneProgressCancelParams) -> None:
+    """The button of the progress message; ``$/cancelRequest`` comes to the same by another way."""
+    task = ls.diagnoses.get(params.token)
+    if task is not None:
+        task.cancel()
+
+
+def _checked(params: Any) -> tuple[str | None, str, list[str], int | str | None]:
+    if not isinstance(params, dict):
+        raise JsonRpcInvalidParams("firstfault/diagnose needs {text, name} or {paths}.")
+    text, paths, name = params.get("text"), params.get("paths"), params.get("name", "selection")
+    if (text is None) == (paths is None):
+        raise JsonRpcInvalidParams("firstfault/diagnose needs either text or paths.")
+    if text is not None and not (isinstance(text, str) and isinstance(name, str)):
+        raise JsonRpcInvalidParams("text and name must be strings.")
+    if paths is not None and not (isinstance(paths, list) and paths and all(isinstance(each, str) for each in paths)):
+        raise JsonRpcInvalidParams("paths must be a list of one or more strings.")
+    token = params.get("workDoneToken")
+    return text, name, paths or [], token if isinstance(token, int | str) else None
+
+
+def _report(text: str | None, name: str, paths: list[str], say: Say) -> Report:
+    from firstfault import library, logs
+    from firstfault.diagnose import diagnose as diagnosed
+    from firstfault.diagnose.report import to_json
+    from firstfault.logs import source
+
+    sources = [source.from_text(text, name)] if text is not None else source.from_paths(paths)
+    known = library.load()
+    log = logs.read(_Announced(sources, say), known.prefixes)
+    say(f"Comparing with {len(known.signatures)} known failures")
+    report: Report = to_json(diagnosed(log, known))  # type: ignore[assignment]
+    return report
+
+
+class _Announced(list["Source"]):
+    """The sources, each named while it is being read; of many small ones, one about every tenth of a second."""
+
+    def __init__(self, sources: "list[Source]", say: Say) -> None:
+        super().__init__(sources)
+        self.say = say
+
+    def __iter__(self) -> "Iterator[Source]":
+        last = 0.0
+        for number, source in enumerate(list.__iter__(self), 1):
+            if time.monotonic() - last > 0.1:
+                last = time.monotonic()
+                self.say(f"Reading {os.path.basename(source.name) or source.name} ({number} of {len(self)})")
+            yield source
+
+
+def _progress(ls: Server, token: int | str | None) -> Say:
+    """Begin the client's progress message; what is returned adds to it, from any thread."""
+    if token is None:
+        return lambda message: None
+    loop, progress = asyncio.get_running_loop(), ls.work_done_progress
+    begin = types.WorkDoneProgressBegin(title="Firstfault: diagnosing", cancellable=True)
+    ls.protocol.notify(types.PROGRESS, types.ProgressParams(token=token, value=begin))
+
+    def report(message: str) -> None:
+        if token in ls.diagnoses:
+            progress.report(token, types.WorkDoneProgressReport(message=message))
+
+    return lambda message: _on_loop(loop, report, message)
+
+
+async def _in_thread(work: Callable[[], Report]) -> Report:
+    loop = asyncio.get_running_loop()
+    answer: asyncio.Future[Report] = loop.create_future()
+    thread = threading.Thread(target=_run, args=(work, loop, answer), name="diagnose", daemon=True)
+    thread.start()
+    try:
+        return await answer
+    except asyncio.CancelledError:
+        _stop(thread)
+        raise
+
+
+class _Stopped(BaseException):
+    """Raised inside of a thread whose answer nobody waits for; no ``except Exception`` on the way catches it."""
+
+
+def _run(work: Callable[[], Report], loop: asyncio.AbstractEventLoop, answer: "asyncio.Future[Report]") -> None:
+    try:
+        try:
+            report = work()
+        except Exception as error:
+            _on_loop(loop, _settle, answer, None, error)
+        else:
+            _on_loop(loop, _settle, answer, report, None)
+    except _Stopped:
+        logger.info("A diagnosis was stopped.")
+
+
+def _settle(answer: "asyncio.Future[Report]", report: Report | None, error: Exception | None) -> None:
+    if answer.done():
+        return
+    if error is not None:
+        answer.set_exception(error)
+    elif report is not None:
+        answer.set_result(report)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *values: Any) -> None:
+    with contextlib.suppress(RuntimeError):  # The loop has ended, and the process is about to.
+        loop.call_soon_threadsafe(function, *values)
+
+
+def _stop(thread: threading.Thread) -> None:
+    """Python raises the exception between two of the thread's instructions; the work itself need not ask for it."""
+    if thread.ident is not None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(_Stopped))

@@ -1,0 +1,52 @@
+"""The language server on standard input and output.
+
+Importing the protocol's types is most of the start. The garbage collector is off until the first quiet moment after
+it (``linting.warm_up``), because it would walk all those classes again and again; the rules load in that moment too.
+"""
+
+import gc
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from firstfault.lsp.wire import Server
+
+
+def serve() -> int:
+    """Serve until the client says ``exit``, closes the pipe or dies. Returns the exit status."""
+    gc.disable()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    stdout = _own_stdout()
+    build().start_io(sys.stdin.buffer, stdout)
+    return 0
+
+
+def build() -> "Server":
+    from lsprotocol import types
+
+    import firstfault
+    from firstfault.lsp import actions, configuring, diagnosing, explaining, linting, protocol
+    from firstfault.lsp.wire import Server
+
+    server = Server(firstfault.__version__)
+    server.feature(types.INITIALIZE)(configuring.initialize)
+    server.feature(types.INITIALIZED)(configuring.initialized)
+    server.feature(types.WORKSPACE_DID_CHANGE_CONFIGURATION)(configuring.changed)
+    server.feature(types.WORKSPACE_DID_CHANGE_WATCHED_FILES)(configuring.files_changed)
+    server.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, linting.OPTIONS)(linting.pull)
+    server.feature(types.TEXT_DOCUMENT_CODE_ACTION, actions.OPTIONS)(actions.code_actions)
+    server.feature(types.TEXT_DOCUMENT_HOVER)(explaining.hover)
+    server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)(diagnosing.cancel)
+    server.feature(protocol.DIAGNOSE)(diagnosing.diagnose)
+    server.feature(protocol.EXPLAIN)(explaining.explain)
+    return server
+
+
+def _own_stdout() -> BinaryIO:
+    """A file for the protocol alone: what anything else prints goes to the log, where it cannot spoil a message."""
+    protocol = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    return protocol
