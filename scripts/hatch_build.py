@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,19 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class SignatureHook(BuildHookInterface[Any]):
+    folder: str | None = None
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
-        compiled = Path(tempfile.mkdtemp()) / "library.json"
+        self.folder = tempfile.mkdtemp()
+        compiled = Path(self.folder) / "library.json"
         compiled.write_text(json.dumps(_library().compile_library(str(ROOT / "signatures"))), encoding="utf-8")
         build_data["force_include"][str(compiled)] = "firstfault/signatures/library.json"
+
+    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
+        if self.folder is not None:
+            shutil.rmtree(self.folder)
 
 
 def _library() -> Any:
