@@ -4,14 +4,8 @@ import re
 from itertools import groupby
 
 from firstfault.library import Library, NearMiss, Sample, Signature, load
+from firstfault.lsp.pages import page
 from rule_pages import NOTE
-
-ROLES = {
-    "initiating": "comes first: other failures follow from it",
-    "either": "comes first or follows, as the rest of the log tells",
-    "collateral": "follows from another failure",
-    "silent": "shows without an error",
-}
 
 
 def pages() -> dict[str, str]:
@@ -29,33 +23,16 @@ def pages() -> dict[str, str]:
 
 
 def _page(failure: Signature) -> str:
+    """The page that the editor shows, and below it the texts that hold the signature to it."""
     source = f"signatures/failures/{failure.category}/{failure.id}.toml"
     parts = [
         f"{NOTE.format(source=source)}\n# {_escape(failure.title)}",
-        f"`{failure.id}` · {failure.category} · {ROLES[failure.role]}",
-        _escape(failure.explain.strip()),
-        f"## Cause\n\n{_template(failure.cause)}",
-        "## What to do\n\n" + "\n".join(f"{n}. {_template(step)}" for n, step in enumerate(failure.fix, 1)),
-        *_verify(failure),
-        *_missing(failure),
-        f"## Limits\n\n{_escape(failure.limits.strip())}",
+        (page(failure.id) or "").strip(),
         "## Looks like\n\n" + "\n\n".join(map(_sample, failure.samples)),
         "## Looks alike\n\n" + "\n\n".join(map(_near_miss, failure.near_misses)),
-        *_links(failure),
+        *_related(failure),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _verify(failure: Signature) -> list[str]:
-    return [f"## Does it work now\n\n{_block(_plain(failure.verify), 'sh')}"] if failure.verify else []
-
-
-def _missing(failure: Signature) -> list[str]:
-    if not failure.missing:
-        return []
-    head = "The cause is not in the text." if not failure.establishes else "The text does not always tell:"
-    facts = [f"- {_template(each.fact)}\n\n{_indent(_block(_plain(each.how)))}" for each in failure.missing]
-    return ["## What is missing\n\n" + "\n\n".join([head, *facts])]
 
 
 def _sample(sample: Sample) -> str:
@@ -69,10 +46,9 @@ def _near_miss(near: NearMiss) -> str:
     return f"{_block(near.text)}\n\nNot this one: {_escape(near.why).rstrip('.')}.{really}"
 
 
-def _links(failure: Signature) -> list[str]:
+def _related(failure: Signature) -> list[str]:
     links = [f"- [{each}]({each}.md)" for each in dict.fromkeys([*failure.narrows, *failure.related])]
-    links += [f"- <{each}>" if each.startswith("http") else f"- {_escape(each)}" for each in failure.references]
-    return ["## See also\n\n" + "\n".join(links)] if links else []
+    return ["## Related failures\n\n" + "\n".join(links)] if links else []
 
 
 # ------------------------------------------------------------------------------------------ lists
@@ -138,19 +114,6 @@ def _contents(library: Library) -> str:
 # ------------------------------------------------------------------------------------------ Markdown
 
 
-def _template(text: str) -> str:
-    """A text with ``{captures}``, as a reader can read it: the optional part in brackets, a value as its name."""
-    return re.sub(r"\{(\w+)\}", lambda name: f"*{name[1]}*", _escape(_without_brackets(text.strip())))
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"\{(\w+)\}", lambda name: f"<{name[1]}>", _without_brackets(text.strip()))
-
-
-def _without_brackets(text: str) -> str:
-    return re.sub(r"\[\[(.+?)\]\]", lambda part: part[1], text, flags=re.DOTALL)
-
-
 def _escape(text: str) -> str:
     """Angle brackets would be read as HTML, except inside of code."""
     pieces = re.split(r"(`[^`]*`)", text)
@@ -161,12 +124,8 @@ def _cell(text: str) -> str:
     return _escape(" ".join(text.split())).replace("|", "\\|")
 
 
-def _block(text: str, language: str = "text") -> str:
+def _block(text: str) -> str:
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
     fence = "`" * (longest + 1)
     visible = "".join(each if each in "\n\t" or each.isprintable() else f"\\x{ord(each):02x}" for each in text)
-    return f"{fence}{language}\n{visible.strip(chr(10))}\n{fence}"
-
-
-def _indent(text: str) -> str:
-    return "\n".join(f"  {line}".rstrip() for line in text.split("\n"))
+    return f"{fence}text\n{visible.strip(chr(10))}\n{fence}"
