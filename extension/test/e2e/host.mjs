@@ -2,7 +2,7 @@
 // installed .vsix. Exits with 0 when every test passed.
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { copyExamples } from "./project.mjs";
+import { copyExamples } from "./examples.mjs";
 import { folderUrl, HERE, startServer, stopServer } from "./server.mjs";
 import { launchBrowser, TEST_SETTINGS, Workbench } from "./workbench.mjs";
 
@@ -14,7 +14,7 @@ const NOISE =
 process.exitCode = await run();
 
 async function run() {
-  const project = copyExamples();
+  const folder = copyExamples();
   // A built workbench heeds the test paths of its address only with this option.
   const server = await startServer({
     settings: TEST_SETTINGS,
@@ -22,11 +22,10 @@ async function run() {
   });
   const { browser, page } = await launchBrowser();
   try {
-    return await runInHost(new Workbench(page, "host"), server, project.folder);
+    return await runInHost(new Workbench(page, "host"), server, folder);
   } finally {
     await browser.close();
-    await stopServer(server);
-    project.remove();
+    stopServer(server);
   }
 }
 

@@ -1,38 +1,27 @@
 // What a test starts from: a copy of examples/ in a workbench that goes away with the test.
-import { cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import os from "node:os";
+import { mkdirSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { test } from "node:test";
-import { folderUrl, REPOSITORY, startServer, stopServer } from "./server.mjs";
+import { copyExamples } from "./examples.mjs";
+import { folderUrl, startServer, stopServer } from "./server.mjs";
 import { launchBrowser, SHOTS, TEST_SETTINGS, Workbench } from "./workbench.mjs";
 
-/** A copy of examples/ in a temporary folder, which tests may change. */
-export function copyExamples() {
-  const parent = mkdtempSync(path.join(os.tmpdir(), "firstfault-project-"));
-  const folder = path.join(parent, "examples");
-  cpSync(path.join(REPOSITORY, "examples"), folder, {
-    recursive: true,
-    filter: (file) => !file.includes("__pycache__"),
-  });
-  return { folder, remove: () => rmSync(parent, { recursive: true, force: true }) };
-}
-
-/** A workbench with the extension and a project; `prepare(folder)` may add files before it opens. */
+/** A workbench with the extension and a project; `prepare(folder)` may add files before it opens, and give options. */
 export async function openProject(prefix, { prepare, ...options } = {}) {
-  const project = copyExamples();
-  const opened = { folder: project.folder };
+  const folder = copyExamples();
+  const opened = { folder };
   opened.close = async () => {
     if (opened.workbench) writeLog(prefix, opened.workbench.console);
     await opened.browser?.close();
-    if (opened.server) await stopServer(opened.server);
-    project.remove();
+    if (opened.server) stopServer(opened.server);
   };
   try {
-    await prepare?.(project.folder);
-    opened.server = await startServer({ ...options, settings: { ...TEST_SETTINGS, ...options.settings } });
+    // What is prepared may decide the options, as a path that exists only now does.
+    const more = prepare?.(folder);
+    opened.server = await startServer({ settings: TEST_SETTINGS, ...options, ...more });
     Object.assign(opened, await launchBrowser());
     opened.workbench = new Workbench(opened.page, prefix);
-    await opened.workbench.open(folderUrl(opened.server, project.folder));
+    await opened.workbench.open(folderUrl(opened.server, folder));
     return opened;
   } catch (error) {
     await opened.workbench?.shot("not-opened").catch(() => {});

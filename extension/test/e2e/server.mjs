@@ -46,15 +46,22 @@ export async function startServer({
   port,
 } = {}) {
   const server = layOut({ settings, machineSettings, env });
+  running.add(server);
   try {
     if (vsix) execFileSync(NODE, [...server.command, "--install-extension", vsix, "--force"], { env: server.env });
     await listen(server, [...options, ...(trusted ? ["--disable-workspace-trust"] : [])], port);
     return server;
   } catch (error) {
-    await stopServer(server);
+    stopServer(server);
     throw error;
   }
 }
+
+const running = new Set();
+
+// However a run ends, Ctrl-C included, nothing of its workbench stays behind.
+process.on("exit", () => running.forEach(stopServer));
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => process.exit(130));
 
 function layOut({ settings, machineSettings, env }) {
   const home = mkdtempSync(path.join(os.tmpdir(), "firstfault-e2e-"));
@@ -78,7 +85,7 @@ function layOut({ settings, machineSettings, env }) {
     "--extensions-dir",
     path.join(home, "extensions"),
   ];
-  return { home, command, env: environment(home, env), log: path.join(home, "server.log") };
+  return { home, data, command, env: environment(home, env), log: path.join(home, "server.log") };
 }
 
 /** Nothing of an outer VS Code, npm or test run reaches the workbench. */
@@ -109,7 +116,6 @@ async function listen(server, options, port) {
   server.process = spawn(NODE, [...server.command, ...arguments_], {
     env: server.env,
     stdio: ["ignore", output, output],
-    detached: true,
   });
   await until("the workbench to answer", async () => {
     if (server.process.exitCode !== null) throw new Error(`code-server ended:\n${readFileSync(server.log, "utf8")}`);
@@ -128,20 +134,23 @@ async function freePort() {
 export const folderUrl = (server, folder) => `http://127.0.0.1:${server.port}/?folder=${encodeURIComponent(folder)}`;
 
 /** Ends the server and every process below it, and removes its home. */
-export async function stopServer(server) {
-  if (server.process?.exitCode === null) {
-    const ended = once(server.process, "exit");
-    const below = descendants(server.process.pid);
-    server.process.kill("SIGTERM");
-    await Promise.race([ended, sleep(5_000, undefined, { ref: false })]);
-    for (const { pid, started } of below) if (isSame(pid, started)) process.kill(pid, "SIGKILL");
-  }
+export function stopServer(server) {
+  running.delete(server);
+  for (const { pid } of server.process ? descendants(server.process.pid) : []) kill(pid);
   rmSync(server.home, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+}
+
+function kill(pid) {
+  try {
+    process.kill(pid, "SIGKILL");
+  } catch {
+    // It ended while we looked.
+  }
 }
 
 /** The Firstfault language servers that run below this workbench. */
 export function languageServers(server) {
-  return descendants(server.process.pid).filter(({ command }) => /\bfirstfault\b.*\bserve\b/.test(command));
+  return descendants(server.process.pid).filter(({ command }) => /-m firstfault serve\b/.test(command));
 }
 
 /** Every process below pid, pid included. */
@@ -159,14 +168,11 @@ function readProcess(pid) {
     const stat = readFileSync(`/proc/${pid}/stat`, "utf8");
     const fields = stat.slice(stat.lastIndexOf(")") + 2).split(" ");
     const command = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ").trim();
-    return { pid, parent: Number(fields[1]), started: fields[19], command };
+    return { pid, parent: Number(fields[1]), command };
   } catch {
     return undefined; // It ended while we looked.
   }
 }
-
-/** A process id may be given anew: only the same start time is the same process. */
-const isSame = (pid, started) => readProcess(pid)?.started === started;
 
 /** Polls until `look` gives something true; an error of `look` counts as "not yet". */
 export async function until(what, look, { timeout = 60_000, every = 50 } = {}) {

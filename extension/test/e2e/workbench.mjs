@@ -57,9 +57,20 @@ export class Workbench {
     await this.page.screenshot({ path: file, animations: "disabled" });
   }
 
+  /** One of the README's pictures, taken only when they are asked for: no two machines draw the same pixels. */
+  async picture(name) {
+    if (!process.env.PICTURES) return;
+    mkdirSync(process.env.PICTURES, { recursive: true });
+    await this.page.screenshot({ path: path.join(process.env.PICTURES, `${name}.png`), animations: "disabled" });
+  }
+
   /** A command by its whole title in the palette, for example 'Firstfault: Diagnose Selection'. */
   command(title) {
     return this.pick("F1", `>${title}`, title);
+  }
+
+  doubleClickFile(name) {
+    return this.page.locator(".explorer-folders-view .monaco-list-row", { hasText: name }).dblclick();
   }
 
   async openFile(name) {

@@ -1,0 +1,23 @@
+// What every run starts from: a copy of examples/, which may be changed.
+import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import os from "node:os";
+import path from "node:path";
+import { REPOSITORY } from "./server.mjs";
+
+/** The folder of the copy, which goes away with this process. */
+export function copyExamples() {
+  const parent = mkdtempSync(path.join(os.tmpdir(), "firstfault-project-"));
+  const folder = path.join(parent, "examples");
+  cpSync(path.join(REPOSITORY, "examples"), folder, {
+    recursive: true,
+    filter: (file) => !file.includes("__pycache__"),
+  });
+  process.on("exit", () => rmSync(parent, { recursive: true, force: true }));
+  return folder;
+}
+
+/** The number of the first line of the project's file that holds the text, from 1. */
+export function lineOf(folder, file, text) {
+  const lines = readFileSync(path.join(folder, file), "utf8").split("\n");
+  return lines.findIndex((line) => line.includes(text)) + 1;
+}
