@@ -119,7 +119,7 @@ known = library.load()
 answers = {}
 for signature in known.signatures.values():
     for number, example in enumerate([*signature.samples, *signature.near_misses]):
-        report = to_json(diagnose(read([from_text(example.text, "sample")]), known))
+        report = to_json(diagnose(read([from_text(example.text, "sample")], known.prefixes), known))
         del report["read"]["seconds"]
         answers[f"{signature.id} {number}"] = report
 print(json.dumps(answers))
