@@ -1,0 +1,40 @@
+"""A log and the library in, a report out. ``diagnose`` reads no file, prints nothing and cannot fail."""
+
+from firstfault.diagnose.assemble import no_failure, report_of
+from firstfault.diagnose.causality import decide
+from firstfault.diagnose.failures import Failure, failures_of
+from firstfault.diagnose.progress import last_attempt, went_on
+from firstfault.diagnose.ranks import Ranks
+from firstfault.diagnose.report import Report
+from firstfault.library import Library
+from firstfault.logs.log import Log
+
+
+def diagnose(log: Log, library: Library) -> Report:
+    """What failed first in the last attempt that the log shows; an earlier one where the last only echoes it."""
+    current, earlier = last_attempt(log)
+    report = _diagnose(current, library)
+    if earlier and report.initiating is not None and _only_echoes(report, library):
+        return _diagnose(log, library)._replace(read=report.read)
+    return report
+
+
+def _diagnose(log: Log, library: Library) -> Report:
+    ranks = Ranks(log)
+    failures = [each for each in failures_of(log, library, ranks) if _counts(each, log)]
+    verdict = decide(failures, log, library, ranks)
+    if verdict.choice is None:
+        return no_failure(log, library, ranks)
+    return report_of(verdict, verdict.choice, failures, log, library, ranks)
+
+
+def _counts(failure: Failure, log: Log) -> bool:
+    """Silent faults, what Python ignored while cleaning up, and what the run got over are not candidates."""
+    if failure.role == "silent" or (failure.raised is not None and failure.raised.ignored):
+        return False
+    return failure.raised is None or not went_on(failure, log)
+
+
+def _only_echoes(report: Report, library: Library) -> bool:
+    assert report.initiating is not None
+    return library.signatures[report.initiating.signature].role == "collateral"

@@ -17,8 +17,8 @@ ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|
 # What can be glued behind a progress bar or another rank's text, because one of the two wrote no line end.
 GLUED = re.compile(
     r"\[default\d+\]:|\[rank\d+\]:|(?<![A-Za-z,(:] )Traceback \(most recent call last\):|Fatal Python error: "
-    r"|\[[EWF](?:\d{3,4} [\d:.]+)? [\w.]+\.cpp:\d+\]|(?:WARNING|ERROR):torch\.|[EW]\d{4} [\d:.]{15} +\d+ (?:site-packages/)?torch/"
-    r"|terminate called "
+    r"|\[[EWF](?:\d{3,4} [\d:.]+)? [\w.]+\.cpp:\d+\]|(?:WARNING|ERROR):torch\.|"
+    r"[EW]\d{4} [\d:.]{15} +\d+ (?:site-packages/)?torch/|terminate called "
 )
 _TAG_NAMES = frozenset(Tags._fields)
 _NUMBERS = frozenset(("rank", "local_rank", "pid", "device"))
@@ -65,7 +65,7 @@ class Cleaner:
         self.streams: list[Stream] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._ranks_of_local: dict[tuple[object, ...], set[int]] = {}
-        self._index = 0
+        self._order = 0
 
     def lines(self, file: int, pieces: Iterable[Piece], place: Tags, attempt: int | None) -> Iterator[Line]:
         """``place`` and ``attempt`` say what the file's own path tells: its host, its local rank, its attempt."""
@@ -113,8 +113,8 @@ class Cleaner:
 
     def _line(self, file: int, number: int, raw: str, text: str, tags: Tags, place: Tags, attempt: int | None) -> Line:
         tags = _merged(tags, place)
-        line = Line(self._index, file, number, raw, text, tags, self._stream(file, tags, attempt))
-        self._index += 1
+        line = Line(self._order, file, number, raw, text, tags, self._stream(file, tags, attempt))
+        self._order += 1
         return line
 
     def _stream(self, file: int, tags: Tags, attempt: int | None) -> int:
@@ -138,7 +138,8 @@ class Cleaner:
 def _merged(tags: Tags, place: Tags) -> Tags:
     if place is _NO_TAGS or place == _NO_TAGS:
         return tags
-    return Tags(*(own if own is not None else given for own, given in zip(tags, place, strict=True)))
+    given = {name: value for name, value in place._asdict().items() if getattr(tags, name) is None}
+    return tags._replace(**given)
 
 
 def _first_characters(prefixes: list[str]) -> dict[str, list[str]]:

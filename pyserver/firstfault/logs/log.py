@@ -24,10 +24,10 @@ class Tags(NamedTuple):
 class Line(NamedTuple):
     """One piece of a source line: a progress bar's frame, or what was glued behind it, is a piece of its own.
 
-    ``index`` counts the pieces of all files in reading order; ``stream`` numbers the writer (see ``Stream``).
+    ``order`` counts the pieces of all files in reading order; ``stream`` numbers the writer (see ``Stream``).
     """
 
-    index: int
+    order: int
     file: int
     number: int
     raw: str
@@ -95,6 +95,15 @@ class Row(NamedTuple):
     error: Block | None
 
 
+class Exit(NamedTuple):
+    """What an agent says of its first failing process; signals are negative codes."""
+
+    code: int
+    local_rank: int | None
+    pid: int
+    at: Line
+
+
 class FileRead(NamedTuple):
     name: str
     lines: int
@@ -107,4 +116,6 @@ class Log(NamedTuple):
     lines: tuple[Line, ...]
     raised: tuple[Raised, ...]
     rows: tuple[Row, ...]
+    exits: tuple[Exit, ...]
+    closed_pids: frozenset[int]
     problems: tuple[str, ...]

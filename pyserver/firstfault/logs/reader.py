@@ -7,10 +7,10 @@ from itertools import groupby
 
 from firstfault.library import Prefix
 from firstfault.logs import scan
-from firstfault.logs.lines import Cleaner, Piece, split_pieces
+from firstfault.logs.lines import Cleaner, split_pieces
 from firstfault.logs.log import FileRead, Line, Log, Raised, Row, Tags
 from firstfault.logs.source import Source, Unreadable, chunks
-from firstfault.logs.torchrun import rows_in
+from firstfault.logs.torchrun import exits_in, rows_in
 from firstfault.logs.tracebacks import raised_in
 
 # torchrun's log folders are numbered by LOCAL rank; a file's own name may name a host or a rank.
@@ -35,7 +35,11 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     if problems and len(problems) == len(sources):
         raise Unreadable(" ".join(problems))
     raised, rows = _records(lines)
-    return Log(tuple(files), tuple(cleaner.streams), tuple(lines), tuple(raised), tuple(rows), tuple(problems))
+    exits, closed = exits_in(lines)
+    return Log(
+        tuple(files), tuple(cleaner.streams), tuple(lines), tuple(raised), tuple(rows), tuple(exits), frozenset(closed),
+        tuple(problems),
+    )  # fmt: skip
 
 
 class _Counter:
@@ -67,16 +71,12 @@ def _place(source: Source) -> tuple[Tags, int | None]:
 def _records(lines: list[Line]) -> tuple[list[Raised], list[Row]]:
     raised: list[Raised] = []
     rows: list[Row] = []
-    by_stream = sorted(lines, key=lambda line: (line.stream, line.index))
+    by_stream = sorted(lines, key=lambda line: (line.stream, line.order))
     for _, group in groupby(by_stream, key=lambda line: line.stream):
         own = list(group)
         table, taken = rows_in(own)
         rows += table
-        raised += raised_in([line for line in own if line.index not in taken])
-    raised.sort(key=lambda each: each.blocks[-1].at.index)
-    rows.sort(key=lambda row: row.lines[0].index)
+        raised += raised_in([line for line in own if line.order not in taken])
+    raised.sort(key=lambda each: each.blocks[-1].at.order)
+    rows.sort(key=lambda row: row.lines[0].order)
     return raised, rows
-
-
-def pieces_of(text: str) -> list[Piece]:
-    return list(split_pieces([text]))

@@ -6,15 +6,17 @@ sentence for the user.
 
 import codecs
 import os
+import re
 from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 
 CHUNK = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
 # In a folder, files with these endings hold no log text; named on the command line, any file is tried.
-NOT_LOGS = frozenset(
-    ".pt .pth .bin .safetensors .ckpt .npy .npz .pkl .png .jpg .jpeg .gif .pdf .zip .tar .whl .so .pyc .py .ipynb .onnx "
-    ".parquet .arrow .h5 .db .mp4 .wav .yaml .yml .toml .csv .tsv .md .cfg .ini .sh".split()
+NOT_LOGS = re.compile(
+    r"\.(?:pt|pth|bin|safetensors|ckpt|npy|npz|pkl|png|jpe?g|gif|pdf|zip|tar|whl|so|pyc?|ipynb|onnx|parquet|arrow|h5|db|mp4"
+    r"|wav|ya?ml|toml|csv|tsv|md|cfg|ini|sh)$",
+    re.IGNORECASE,
 )
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
@@ -62,7 +64,7 @@ def _files_below(folder: str) -> list[str]:
 
 
 def _may_be_log(name: str) -> bool:
-    return not name.startswith(".") and os.path.splitext(name)[1].lower() not in NOT_LOGS
+    return not name.startswith(".") and not NOT_LOGS.search(name)
 
 
 def chunks(source: Source) -> Iterator[tuple[str, int]]:
@@ -82,7 +84,7 @@ def _opened(source: Source) -> IO[bytes]:
     if source.stream is not None:
         return source.stream
     assert source.path is not None
-    file = open(source.path, "rb")
+    file = open(source.path, "rb")  # noqa: SIM115 - the caller closes it
     if file.read(2) == GZIP_MAGIC:
         import gzip
 

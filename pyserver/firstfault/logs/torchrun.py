@@ -4,13 +4,19 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from firstfault.logs.log import Line, Row
+from firstfault.logs.log import Exit, Line, Row
 from firstfault.logs.tracebacks import raised_in
 
 ENTRY = re.compile(r"\s*\[(?P<index>\d{1,6})\]:\s*$")
 FIELD = re.compile(r"\s{0,4}(?P<name>time|host|rank|exitcode|error_file|traceback) {0,10}: ?(?P<value>.*)$")
 ROOT = re.compile(r"\s*Root Cause \(first observed failure\):")
 FAILED = re.compile(r"\S.{0,300} FAILED\s*$")
+AGENT_EXIT = re.compile(
+    r"failed \(exitcode: (?P<code>-?\d{1,6})\)(?: local_rank: (?P<local_rank>\d{1,5}))? \(pid: (?P<pid>\d{1,10})\)"
+)
+CLOSING = re.compile(
+    r"(?:Sending process (?P<pid>\d{1,10}) closing signal|Unable to shutdown process (?P<hard>\d{1,10}) )"
+)
 END = re.compile(r"\s*(?:={20,}|-{20,})\s*$")
 RANK = re.compile(r"(?P<rank>\d{1,6})(?: \(local_rank: (?P<local_rank>\d{1,5})\))?")
 EXITCODE = re.compile(r"(?P<code>-?\d{1,10})(?: {1,3}\(pid: (?P<pid>\d{1,10})\))?")
@@ -31,11 +37,22 @@ def rows_in(lines: Sequence[Line]) -> tuple[list[Row], set[int]]:
             row, end = _row(lines, at, root, max(table, 0))
             if row is not None:
                 rows.append(row)
-                taken.update(line.index for line in lines[at:end])
+                taken.update(line.order for line in lines[at:end])
                 at = end
                 continue
         at += 1
     return rows, taken
+
+
+def exits_in(lines: Sequence[Line]) -> tuple[list[Exit], set[int]]:
+    """The first failures that agents named outside of a table, and the pids that agents ended themselves."""
+    exits, closed = list[Exit](), set[int]()
+    for line in lines:
+        if found := AGENT_EXIT.search(line.text):
+            exits.append(Exit(int(found["code"]), _number(found["local_rank"]), int(found["pid"]), line))
+        elif found := CLOSING.search(line.text):
+            closed.add(int(found["pid"] or found["hard"]))
+    return exits, closed
 
 
 def _rule_follows(lines: Sequence[Line], at: int) -> bool:
@@ -52,18 +69,16 @@ def _row(lines: Sequence[Line], start: int, root: bool, table: int) -> tuple[Row
         found = FIELD.match(text)
         if found and found["name"] not in values and "traceback" not in values:
             values[found["name"]] = found["value"].strip()
-        elif "traceback" not in values and text:
-            break
-        elif "traceback" in values and not _below_traceback(text, values["traceback"]):
+        elif not _belongs(text, values):
             break
         own.append(lines[at])
         at += 1
     return _from_values(values, own, root, table), at
 
 
-def _below_traceback(text: str, first: str) -> bool:
+def _belongs(text: str, values: dict[str, str]) -> bool:
     """Only a real traceback goes on below its field; everything in it is indented."""
-    return not text or (first.startswith("Traceback") and text.startswith("  "))
+    return not text or (values.get("traceback", "").startswith("Traceback") and text.startswith("  "))
 
 
 def _from_values(values: dict[str, str], lines: list[Line], root: bool, table: int) -> Row | None:

@@ -28,7 +28,8 @@ FATAL = re.compile(r"Fatal Python error: (?P<message>.{1,300})")
 FATAL_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.{0,80}\(most recent call first\):")
 FATAL_FRAME = re.compile(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})$')
 TERMINATE = re.compile(
-    r"terminate called (?:after throwing an instance of '(?P<type>[^'\n]{1,200})'|without an active exception|recursively)"
+    r"terminate called (?:after throwing an instance of '(?P<type>[^'\n]{1,200})'"
+    r"|without an active exception|recursively)"
 )
 WHAT = re.compile(r"\s*what\(\): {0,3}(?P<message>.*)$")
 WRAPPED = re.compile(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)")

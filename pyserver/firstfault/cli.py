@@ -1,0 +1,171 @@
+"""The command line: diagnose, check, explain, serve. Imports are inside the commands, so that each starts quickly."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import IO
+
+from firstfault import __version__
+
+DESCRIPTION = """\
+Finds the first fault of a PyTorch training run. Everything is read on this machine; nothing is sent.
+
+  firstfault diagnose run.log            what failed first, on which rank, and what to do
+  firstfault diagnose logs/              a folder of rank logs is one job
+  some command 2>&1 | firstfault diagnose -
+  firstfault check train.py src/         silent faults of gradient accumulation and BatchNorm
+  firstfault explain cuda-oom            the page of a failure or a rule (GA101)
+"""
+EXIT_STATUS = """\
+exit status: diagnose: 0 no failure, 1 a failure found; check: 0 clean or hints only, 1 findings;
+all: 2 bad usage or unreadable input
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the answer is the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        status: int = arguments.run(arguments)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:
+        # The reader (head, less) has seen enough; Python must not complain about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="firstfault",
+        description=DESCRIPTION,
+        epilog=EXIT_STATUS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"firstfault {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_diagnose(commands)
+    _add_check(commands)
+    _add_explain(commands)
+    serve = commands.add_parser("serve", help="run the language server on standard input and output")
+    serve.set_defaults(run=_serve)
+    return parser
+
+
+def _add_diagnose(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    diagnose = commands.add_parser("diagnose", help="say which failure came first in logs, and what to do")
+    diagnose.add_argument("paths", nargs="+", metavar="PATH", help="log files or folders, or - for standard input")
+    diagnose.add_argument(
+        "--format", choices=["text", "json", "markdown"], default="text", help="text for people (default), or JSON"
+    )
+    diagnose.set_defaults(run=_diagnose)
+
+
+def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    check = commands.add_parser("check", help="find silent faults of accumulation and BatchNorm in training scripts")
+    check.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks or folders, or - for standard input")
+    check.add_argument("--format", choices=["text", "json"], default="text", help="text for people (default), or JSON")
+    check.set_defaults(run=_check)
+
+
+def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    explain = commands.add_parser("explain", help="print the page of a failure or a rule")
+    explain.add_argument("name", metavar="ID-OR-CODE", help="cuda-oom, GA101, mean-of-means")
+    explain.set_defaults(run=_explain)
+
+
+def _diagnose(arguments: argparse.Namespace) -> int:
+    import time
+
+    from firstfault import logs
+    from firstfault.diagnose import diagnose
+    from firstfault.library import LibraryError, load
+    from firstfault.logs.source import Source, Unreadable, from_paths
+
+    started = time.perf_counter()
+    try:
+        library = load()
+        sources = [
+            source
+            for path in arguments.paths
+            for source in ([Source("<stdin>", stream=sys.stdin.buffer)] if path == "-" else from_paths([path]))
+        ]
+        log = logs.read(sources, library.prefixes)
+    except (Unreadable, LibraryError) as error:
+        return _refuse(str(error))
+    for problem in log.problems:
+        print(f"firstfault: skipped: {problem}", file=sys.stderr)
+    report = diagnose(log, library)
+    report = report._replace(read=report.read._replace(seconds=round(time.perf_counter() - started, 3)))
+    _print_report(report, arguments.format)
+    return 0 if report.verdict == "no-failure" else 1
+
+
+def _print_report(report: object, form: str) -> None:
+    from firstfault.diagnose import render
+    from firstfault.diagnose.report import Report, to_json
+
+    assert isinstance(report, Report)
+    if form == "json":
+        import json
+
+        _write(json.dumps(to_json(report), indent=1, ensure_ascii=False) + "\n")
+    elif form == "markdown":
+        _write(render.to_markdown(report))
+    else:
+        _write(render.to_text(report, _colour(sys.stdout)))
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    from firstfault.lint import check, finding_to_json
+    from firstfault.lint.render import to_text
+
+    findings, problems = check.check_paths(arguments.paths)
+    for path, message in problems:
+        print(f"firstfault: {path}: {message}", file=sys.stderr)
+    if problems and not findings:
+        return 2
+    if arguments.format == "json":
+        import json
+
+        _write(json.dumps([finding_to_json(each) for each in findings], indent=1, ensure_ascii=False) + "\n")
+    else:
+        _write(to_text(findings, _colour(sys.stdout)))
+    return 1 if any(each.severity != "hint" for each in findings) else 0
+
+
+def _explain(arguments: argparse.Namespace) -> int:
+    from firstfault.explain import closest, page
+
+    text = page(arguments.name)
+    if text is None:
+        near = closest(arguments.name)
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        return _refuse(f"There is no failure or rule {arguments.name}.{hint}")
+    _write(text)
+    return 0
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    from firstfault.lsp.server import serve
+
+    serve()
+    return 0
+
+
+def _refuse(message: str) -> int:
+    print(f"firstfault: {message}", file=sys.stderr)
+    return 2
+
+
+def _write(text: str) -> None:
+    """Any text on any terminal: what its encoding lacks is replaced rather than refused."""
+    encoding = sys.stdout.encoding or "utf-8"
+    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
+
+
+def _colour(stream: IO[str]) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

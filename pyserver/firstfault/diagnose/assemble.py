@@ -1,0 +1,138 @@
+"""From a decision to the report: the words of the signature, filled with the values of the text."""
+
+from itertools import groupby
+
+from firstfault.diagnose.causality import Choice, Verdict
+from firstfault.diagnose.failures import Failure, user_frame
+from firstfault.diagnose.ranks import Ranks
+from firstfault.diagnose.report import Collateral, Evidence, Initiating, Missing, Read, Report
+from firstfault.library import Library, fill
+from firstfault.logs.log import Line, Log
+
+EVIDENCE_LENGTH = 600
+EVIDENCE_OF_COLLATERAL = 4
+
+
+def report_of(
+    verdict: Verdict, choice: Choice, failures: list[Failure], log: Log, library: Library, ranks: Ranks
+) -> Report:
+    signature = choice.failure.signature
+    values = _values(choice, log)
+    established = signature.establishes and choice.failure.role == "initiating"
+    missing = tuple(Missing(fill(each.fact, values), fill(each.how, values)) for each in signature.missing)
+    missing = tuple(each for each in missing if each.fact and each.how)
+    if not established and not missing:
+        missing = (_default_missing(choice),)
+    return Report(
+        verdict="established" if established else "symptom-only",
+        initiating=_initiating(choice, values, log),
+        cause=fill(signature.cause, values).strip(),
+        fix=tuple(filter(None, (fill(each, values) for each in signature.fix))),
+        verify=(fill(signature.verify, values) or None) if signature.verify else None,
+        collateral=_collateral(choice, failures, log),
+        suspects=verdict.suspects,
+        missing=() if established else missing,
+        contradictions=verdict.contradictions,
+        related=signature.related,
+        read=_read(log, ranks),
+    )
+
+
+def no_failure(log: Log, library: Library, ranks: Ranks) -> Report:
+    signature = library.signatures["no-failure"]
+    return Report(
+        "no-failure", None, fill(signature.cause, {}), (), None, (), (), (), (), (), _read(log, ranks)
+    )  # fmt: skip
+
+
+def _initiating(choice: Choice, values: dict[str, str], log: Log) -> Initiating:
+    failure = choice.failure
+    block = failure.block
+    return Initiating(
+        signature=failure.signature.id,
+        title=failure.signature.title,
+        rank="all" if choice.everywhere else choice.owner.rank,
+        rank_basis="inferred" if choice.everywhere else choice.owner.basis,
+        host=None if choice.everywhere else choice.owner.host,
+        time=failure.lines[0].tags.time or (failure.row.time if failure.row else None),
+        exception=block.type if block else "",
+        message=_message(failure),
+        frame=user_frame(failure.raised, block) if failure.raised and block else None,
+        reason=choice.reason,
+        evidence=_evidence(failure.lines, log),
+    )
+
+
+def _message(failure: Failure) -> str:
+    if failure.block is None:
+        return failure.lines[0].text.strip()[:EVIDENCE_LENGTH]
+    return failure.block.message[: EVIDENCE_LENGTH * 2]
+
+
+def _values(choice: Choice, log: Log) -> dict[str, str]:
+    failure = choice.failure
+    values = {name: value for name, value in failure.captures.items() if value}
+    rank = choice.owner.rank
+    if rank is not None and not choice.everywhere:
+        values["rank"] = str(rank)
+    elif choice.everywhere:
+        values.pop("rank", None)
+    if choice.owner.host:
+        values.setdefault("host", choice.owner.host)
+    if failure.block is not None:
+        values.setdefault("exception", failure.block.type.rsplit(".", 1)[-1])
+        values.setdefault("message", failure.block.message.split("\n", 1)[0])
+    frame = user_frame(failure.raised, failure.block) if failure.raised and failure.block else None
+    if frame is not None:
+        values.update(file=frame.file, line=str(frame.line), function=frame.function)
+    return values
+
+
+def _default_missing(choice: Choice) -> Missing:
+    return Missing(
+        "The output of the rank that failed first: the text shows only what followed.",
+        "torchrun --redirects 3 --log-dir logs ...  # then diagnose the folder logs",
+    )
+
+
+def _collateral(choice: Choice, failures: list[Failure], log: Log) -> tuple[Collateral, ...]:
+    chosen = choice.failure
+    others = [
+        each
+        for each in failures
+        if each.lines[0] not in chosen.lines and not (choice.everywhere and each.signature.id == chosen.signature.id)
+    ]
+    found = []
+    for name, group in groupby(sorted(others, key=lambda each: each.signature.id), key=lambda each: each.signature.id):
+        own = sorted(group, key=lambda each: each.order)
+        ranks = tuple(sorted({each.owner.rank for each in own if each.owner.rank is not None}))
+        lines = tuple(each.lines[0] for each in own[:EVIDENCE_OF_COLLATERAL])
+        found.append(Collateral(name, ranks, _why_collateral(own[0], chosen), _evidence(lines, log)))
+    return tuple(found)
+
+
+def _why_collateral(failure: Failure, chosen: Failure) -> str:
+    title = failure.signature.title
+    if failure.role == "collateral":
+        return f"{title}: it follows from another failure."
+    if failure.order > chosen.order:
+        return f"{title}: it came after the first failure."
+    return f"{title}: it does not explain the first failure."
+
+
+def _evidence(lines: tuple[Line, ...], log: Log) -> tuple[Evidence, ...]:
+    return tuple(
+        Evidence(log.files[line.file].name, line.number, line.raw[:EVIDENCE_LENGTH].rstrip())
+        for line in dict.fromkeys(lines)
+        if line.raw.strip()
+    )
+
+
+def _read(log: Log, ranks: Ranks) -> Read:
+    return Read(
+        len(log.files),
+        sum(file.lines for file in log.files),
+        sum(file.bytes for file in log.files),
+        tuple(sorted(ranks.known)),
+        0.0,
+    )

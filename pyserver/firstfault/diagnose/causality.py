@@ -1,0 +1,282 @@
+"""Which failure came first, which only followed, and what the text does not tell. A small pipeline in plain steps.
+
+The order of evidence: facts of hardware and scheduler; messages that name a culprit; the earliest failure that can
+start a chain; failures that can be either; exit codes; torchrun's own table; silence. What is reactive never wins.
+Each step answers with a ``Choice`` that carries its reason, so that the report can say why.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from firstfault.diagnose.failures import Failure
+from firstfault.diagnose.ranks import Owner, Ranks
+from firstfault.diagnose.report import Suspect
+from firstfault.library import Library
+from firstfault.logs.log import Line, Log, Row
+
+PHYSICAL = frozenset(("host-oom-kill", "k8s-oomkilled", "time-limit", "preempt", "node-fail", "scancel", "evicted", "node-lost"))
+# Shown by an exit code or a signal alone: weaker than any message of the process itself.
+DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
+FINGERPRINT = re.compile(
+    r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]*(?:\([^()]*\)[^()]*)*)\)"
+)
+NUMBERS = re.compile(r"\d+")
+
+
+class Choice(NamedTuple):
+    """The failure that came first, on which rank, and why this is said."""
+
+    failure: Failure
+    owner: Owner
+    everywhere: bool
+    reason: str
+
+
+class Verdict(NamedTuple):
+    choice: Choice | None
+    suspects: tuple[Suspect, ...]
+    contradictions: tuple[str, ...]
+
+
+Step = Callable[[list[Failure], Log, Ranks], Choice | None]
+
+
+def decide(failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> Verdict:
+    failures = _without_consequences(failures, log)
+    for step in (_physical, _named, _earliest_initiating, _left_early, _either, _died, _table, _reactive_only):
+        choice = step(failures, log, ranks)
+        if choice is not None:
+            choice = _with_class(choice, failures, log, library, ranks)
+            return Verdict(choice, _suspects(choice, failures, ranks), _contradictions(choice, log))
+    return Verdict(None, (), ())
+
+
+# ------------------------------------------------------------------------------------------ steps
+
+
+def _physical(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    facts = [each for each in failures if each.signature.id in PHYSICAL or each.signature.category == "hardware"]
+    facts = [each for each in facts if each.role == "initiating"]
+    if not facts:
+        return None
+    return Choice(facts[0], facts[0].owner, False, "A fact of the machine or the scheduler comes before any software symptom.")
+
+
+def _named(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    """A message that names the culprit, or fingerprints of which one rank's differs from all others."""
+    for failure in failures:
+        named = NUMBERS.findall(failure.captures.get("culprit", ""))
+        if len(named) == 1:
+            owner = Owner(int(named[0]), "stated", None)
+            return Choice(failure, owner, False, f"The message itself names rank {named[0]}.")
+        if named:
+            listed = " and ".join(named)
+            return Choice(failure, Owner(None, None, None), False, f"The message itself names ranks {listed}.")
+    return _odd_fingerprint(failures)
+
+
+def _odd_fingerprint(failures: list[Failure]) -> Choice | None:
+    mismatches = [each for each in failures if each.block and FINGERPRINT.search(each.block.message)]
+    prints: dict[int, str] = {}
+    for failure in mismatches:
+        assert failure.block is not None
+        for found in FINGERPRINT.finditer(failure.block.message):
+            prints.setdefault(int(found["rank"]), found["print"])
+    odd = _odd_one_out(prints)
+    if odd is None:
+        return None
+    own = next((each for each in mismatches if each.owner.rank == odd), mismatches[0])
+    reason = f"Rank {odd} runs another collective than all {len(prints) - 1} others that the messages show."
+    return Choice(own, Owner(odd, "inferred", own.owner.host), False, reason)
+
+
+def _odd_one_out(prints: dict[int, str]) -> int | None:
+    if len(prints) < 3:
+        return None
+    alone = [rank for rank, own in prints.items() if list(prints.values()).count(own) == 1]
+    return alone[0] if len(alone) == 1 else None
+
+
+def _earliest_initiating(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    started = [each for each in failures if each.role == "initiating" and not _only_exit(each)]
+    if not started:
+        return None
+    first = min(started, key=lambda each: _moment(each, ranks, started))
+    alike = [each for each in started if _same(each, first)]
+    if _on_all_ranks(alike, failures, log, ranks):
+        return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
+    return Choice(first, first.owner, False, _why_first(first, started, failures))
+
+
+def _left_early(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    """A rank with an exit code of its own choosing and no error, or one that is missing among those that failed."""
+    reactive = {each.owner.rank for each in failures if each.owner.rank is not None and each.raised is not None}
+    if not reactive or any(each.role == "either" and each.owner.rank is not None for each in failures if each.raised):
+        return None
+    chosen = [row for row in log.rows if row.exitcode > 1 and row.rank not in reactive]
+    if len(chosen) == 1:
+        return _row_choice(chosen[0], failures, f"Rank {chosen[0].rank} ended by itself with exit code {chosen[0].exitcode}.")
+    return None
+
+
+def _either(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    either = [each for each in failures if each.role == "either" and not _only_exit(each)]
+    if not either:
+        return None
+    waiting = {each.owner.rank for each in failures if each.owner.rank is not None and each.role != "initiating" and not _only_exit(each)}
+    silent = sorted(ranks.known - waiting)
+    if len(silent) == 1 and len(waiting) >= 1:
+        reason = f"All other ranks report that they waited; rank {silent[0]} alone printed no failure."
+        return Choice(either[0], Owner(silent[0], "inferred", None), False, reason)
+    if len({each.owner.rank for each in either}) == 1 and len(ranks.known) <= 1 and either[0].block is None:
+        return Choice(either[0], Owner(None, None, None), False, "This rank only reports it; another one may have caused it.")
+    return Choice(either[0], Owner(None, None, None), False, "It is the first failure in the text, but it can be a consequence too.")
+
+
+def _died(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    """A signal that nothing else explains: strong ones first, then an abort."""
+    deaths = [each for each in failures if _only_exit(each) and each.role in ("initiating", "either")]
+    strong = [each for each in deaths if each.signature.id != "sigabrt"] or deaths
+    if not strong:
+        return None
+    first = strong[0]
+    same = {each.owner.rank for each in strong if each.signature.id == first.signature.id}
+    if len(same) > 1 and same == ranks.known:
+        return Choice(first, first.owner, True, "Every rank ended in the same way.")
+    return Choice(first, first.owner, False, "Its exit code is the only one that no other rank's failure explains.")
+
+
+def _table(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    """Only the launcher speaks of the failure: the earliest row that it did not end itself."""
+    own = [row for row in log.rows if row.exitcode not in (0, -15) and row.pid not in log.closed_pids]
+    reactive = {each.owner.rank for each in failures if each.raised is not None and each.role == "collateral"}
+    unexplained = [row for row in own if row.rank not in reactive]
+    if len({row.table for row in log.rows}) > 1 and not unexplained:
+        return None
+    if not unexplained:
+        return None
+    row = min(unexplained, key=lambda each: (each.time or "", not each.root))
+    return _row_choice(row, failures, f"Rank {row.rank} failed by itself, and its own output is not in the text.")
+
+
+def _reactive_only(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+    follows = [each for each in failures if each.role == "collateral"]
+    if not follows:
+        return None
+    shown = [each for each in follows if each.raised is not None and each.signature.id != "child-failed"] or follows
+    first = shown[0]
+    reporting = {each.owner.rank for each in shown if each.owner.rank is not None}
+    silent = sorted(ranks.known - reporting)
+    if len(silent) == 1 and reporting:
+        reason = f"Rank {silent[0]} alone printed no failure, while the others lost their connection."
+        return Choice(first, Owner(silent[0], "inferred", None), False, reason)
+    return Choice(first, Owner(None, None, None), False, "Only consequences are in the text; what caused them is not.")
+
+
+# ------------------------------------------------------------------------------------------ evidence
+
+
+def _without_consequences(failures: list[Failure], log: Log) -> list[Failure]:
+    """Exit codes that the same rank's own failure explains, and processes that the agent ended, start nothing."""
+    spoke = {each.owner.rank for each in failures if not _only_exit(each) and each.owner.rank is not None}
+    kept = []
+    for failure in failures:
+        pid = int(failure.captures.get("pid") or 0) if _only_exit(failure) else 0
+        if _only_exit(failure) and (failure.owner.rank in spoke or pid in log.closed_pids):
+            failure = failure._replace(role="collateral")
+        kept.append(failure)
+    return kept
+
+
+def _only_exit(failure: Failure) -> bool:
+    return failure.raised is None and failure.signature.id in DEATHS | {"closing-signal"} and (
+        failure.row is not None or "exitcode" in failure.lines[0].text
+    )
+
+
+def _moment(failure: Failure, ranks: Ranks, started: list[Failure]) -> tuple[str, int]:
+    """Time where the agent recorded one for each of the ranks that compete, else the order of lines."""
+    times = {}
+    for each in started:
+        row = ranks.rows.get(each.owner.rank) if each.owner.rank is not None else None
+        times[id(each)] = row.time if row is not None and row.error is not None else None
+    if all(times.values()):
+        return times[id(failure)] or "", failure.order
+    return "", failure.order
+
+
+def _same(one: Failure, other: Failure) -> bool:
+    if one.signature.id != other.signature.id:
+        return False
+    return one.known or (one.block is not None and other.block is not None and one.block.type == other.block.type)
+
+
+def _on_all_ranks(alike: list[Failure], failures: list[Failure], log: Log, ranks: Ranks) -> bool:
+    owners = {each.owner.rank for each in alike if each.owner.rank is not None}
+    if len(owners) > 1:
+        return owners >= {each.owner.rank for each in failures if each.raised is not None and each.owner.rank is not None}
+    nameless = [each for each in alike if each.owner.rank is None]
+    return len(nameless) > 1 and len(nameless) >= len(ranks.rows) > 1
+
+
+def _why_first(first: Failure, started: list[Failure], failures: list[Failure]) -> str:
+    others = [each for each in started if not _same(each, first)]
+    if others:
+        return "It is the earliest of the failures that can start a chain."
+    if any(each.role != "initiating" for each in failures):
+        return "It is the only failure in the text that does not follow from another one."
+    return "It is the only failure in the text."
+
+
+def _row_choice(row: Row, failures: list[Failure], reason: str) -> Choice:
+    own = next((each for each in failures if each.row is row), None)
+    lines = tuple(_row_lines(row))
+    template = own or failures[0]
+    failure = template._replace(lines=lines, row=row, raised=None, block=None, owner=Owner(row.rank, "inferred", row.host))
+    return Choice(failure, failure.owner, False, reason)
+
+
+def _row_lines(row: Row) -> Iterable[Line]:
+    yield from (line for line in row.lines if "exitcode" in line.text)
+    yield from (line for line in row.lines if line.text.strip().startswith("rank "))
+
+
+def _with_class(choice: Choice, failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> Choice:
+    """A row that no signature explains is an early exit (a code of the user's own) or a failure whose text is lost."""
+    row = choice.failure.row
+    if row is None or choice.failure.signature.id in DEATHS:
+        return choice
+    name = "early-exit" if row.exitcode > 1 else "child-failed"
+    failure = choice.failure._replace(signature=library.signatures[name], captures=_row_captures(row))
+    return choice._replace(failure=failure)
+
+
+def _row_captures(row: Row) -> dict[str, str]:
+    return {"rank": str(row.rank), "exitcode": str(row.exitcode), "pid": str(row.pid or ""), "host": row.host or ""}
+
+
+def _suspects(choice: Choice, failures: list[Failure], ranks: Ranks) -> tuple[Suspect, ...]:
+    """Ranks that may have caused a symptom: those that did not report it."""
+    named = NUMBERS.findall(choice.failure.captures.get("culprit", ""))
+    if len(named) > 1:
+        return tuple(Suspect(int(rank), "named by the message") for rank in named)
+    if choice.everywhere or choice.failure.role == "initiating":
+        return ()
+    reporting = {each.owner.rank for each in failures if not _only_exit(each) and each.role != "initiating"}
+    silent = sorted(ranks.known - reporting)
+    if len(silent) > 4 or not reporting - {None}:
+        return ()
+    return tuple(Suspect(rank, "printed no failure of its own") for rank in silent)
+
+
+def _contradictions(choice: Choice, log: Log) -> tuple[str, ...]:
+    if choice.owner.rank is None or choice.everywhere:
+        return ()
+    wrong = [row for row in log.rows if row.root and row.rank != choice.owner.rank]
+    tables = {row.table for row in log.rows}
+    if not wrong or len(wrong) < len(tables):
+        return ()
+    return (
+        f"torchrun's table calls rank {wrong[0].rank} the root cause; the evidence points to rank {choice.owner.rank}.",
+    )

@@ -1,0 +1,137 @@
+"""From matches to failures: one value for each thing that went wrong, with its class, its rank and its role.
+
+Every exception that is not a launcher's wrapper becomes one failure, whatever its chain; what no signature knows is
+a ``user-exception``. Native lines, exit codes and table rows become failures of their own.
+"""
+
+import re
+from typing import NamedTuple
+
+from firstfault.diagnose.match import Occurrence, occurrences
+from firstfault.diagnose.ranks import Owner, Ranks
+from firstfault.diagnose.report import Frame
+from firstfault.library import Library, Role, Signature
+from firstfault.logs.log import Block, Line, Log, Raised, Row
+
+LIBRARY_PATH = re.compile(
+    r"site-packages|dist-packages|[\\/]lib(?:64)?[\\/]python\d|^<(?!ipython)|[\\/]torch[\\/](?:nn|distributed|_|utils|optim|autograd|cuda)"
+    r"|[\\/][Ll]ib[\\/](?:multiprocessing|runpy|threading|concurrent|asyncio|json|pickle|importlib|subprocess|os)\b"
+    r"|[\\/](?:pydevd?|_pydev|pydev_)|[\\/]bin[\\/](?:torchrun|accelerate|deepspeed|python\d?)|anaconda3?[\\/][Ll]ib[\\/]"
+)
+LAUNCHER = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException|CalledProcessError)$")
+LAUNCHER_PATH = re.compile(r"torch[\\/]distributed[\\/](?:run|launch|launcher|elastic)|accelerate[\\/]commands|deepspeed[\\/]launcher")
+
+
+class Failure(NamedTuple):
+    """One thing that went wrong. ``lines`` are its evidence, the line that shows it first."""
+
+    signature: Signature
+    role: Role
+    captures: dict[str, str]
+    owner: Owner
+    lines: tuple[Line, ...]
+    raised: Raised | None
+    block: Block | None
+    row: Row | None
+    known: bool
+
+    @property
+    def order(self) -> int:
+        return self.lines[0].order
+
+
+def failures_of(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
+    """All failures in reading order."""
+    found = occurrences(log, library)
+    by_raised: dict[int, list[Occurrence]] = {}
+    for each in found:
+        if each.raised is not None:
+            by_raised.setdefault(id(each.raised), []).append(each)
+    failures = [_of_raised(raised, by_raised.get(id(raised), []), library, ranks) for raised in log.raised]
+    failures += [_of_occurrence(each, ranks) for each in found if each.raised is None]
+    return sorted((each for each in failures if each is not None), key=lambda each: each.order)
+
+
+def user_frame(raised: Raised, block: Block) -> Frame | None:
+    """The innermost frame of the user's own code: of the block that failed, else of the exceptions around it."""
+    others = [each for each in raised.blocks if each is not block]
+    for each in (block, *others):
+        for frame in reversed(each.frames):
+            if not LIBRARY_PATH.search(frame.file):
+                return Frame(frame.file, frame.line, frame.function)
+    return None
+
+
+def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks: Ranks) -> Failure | None:
+    own = {id(each.block): each for each in found}
+    block = _primary(raised, {key: each.signature for key, each in own.items()})
+    if not block.type and not block.frames:
+        return None
+    occurrence = own.get(id(block))
+    owner = ranks.of_raised(raised)
+    if occurrence is None and _is_launcher(block):
+        signature, role = library.signatures["child-failed"], "collateral"
+    elif occurrence is None:
+        signature, role = library.signatures["user-exception"], "initiating"
+    else:
+        signature, role = occurrence.signature, occurrence.signature.role
+        owner = owner if owner.rank is not None else ranks.of_line(block.at, occurrence.captures)
+    captures = occurrence.captures if occurrence else {}
+    lines = _evidence(raised, block)
+    return Failure(signature, role, captures, owner, lines, raised, block, None, occurrence is not None)  # type: ignore[arg-type]
+
+
+def _of_occurrence(found: Occurrence, ranks: Ranks) -> Failure:
+    lines: tuple[Line, ...] = (found.at,)
+    captures = dict(found.captures)
+    if found.row is not None:
+        row = found.row
+        owner = Owner(row.rank, "inferred", row.host)
+        lines = (found.at, *(line for line in row.lines if "rank " in line.text or row.signal_text and row.signal_text in line.text))
+        captures.setdefault("pid", str(row.pid or ""))
+    elif found.exit is not None and found.exit.local_rank is not None:
+        captures.setdefault("pid", str(found.exit.pid))
+        owner = ranks.of_line(found.at, {"pid": str(found.exit.pid)})
+        owner = owner if owner.rank is not None else ranks.of_local(found.exit.local_rank, found.at.tags.host)
+    else:
+        owner = ranks.of_line(found.at, found.captures)
+    return Failure(found.signature, found.signature.role, captures, owner, lines, None, None, found.row, True)
+
+
+def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
+    """The block of a chain that tells what failed: what was wrapped, the direct cause, the first of a context.
+
+    While an exception was handled another one was raised: the first is the answer where it is a known failure or
+    came from the user's code; otherwise it was a library trying one way before another, and the last one counts.
+    """
+    blocks = [each for each in raised.blocks if each.type] or list(raised.blocks)
+    for at, block in enumerate(blocks[:-1]):
+        if block.link != "context":
+            return block
+        later = blocks[at + 1 :]
+        signature = known.get(id(block))
+        if signature is not None and signature.role != "collateral":
+            return block
+        if signature is None and _in_user_code(block) and not any(id(each) in known for each in later):
+            return later[-1] if later[-1].type.rsplit(".", 1)[-1] not in ("KeyError", "AttributeError", "TypeError") else block
+    return blocks[-1]
+
+
+def _in_user_code(block: Block) -> bool:
+    return bool(block.frames) and not LIBRARY_PATH.search(block.frames[-1].file)
+
+
+def _is_launcher(block: Block) -> bool:
+    if LAUNCHER.search(block.type) and not any(_in_user_code(block) for _ in (0,)):
+        return True
+    return bool(block.frames) and all(LIBRARY_PATH.search(f.file) for f in block.frames) and any(
+        LAUNCHER_PATH.search(f.file) for f in block.frames[-3:]
+    )
+
+
+def _evidence(raised: Raised, block: Block) -> tuple[Line, ...]:
+    """The exception's own line, its user frame, and what wrapped it."""
+    frame = next((f.at for f in reversed(block.frames) if not LIBRARY_PATH.search(f.file)), None)
+    around = [each.at for each in raised.blocks if each is not block and each.type]
+    lines = [block.at, *([frame] if frame else []), *around[:3]]
+    return tuple(dict.fromkeys(lines))

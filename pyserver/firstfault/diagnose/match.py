@@ -1,0 +1,192 @@
+"""Each event against the signatures: which failure a text is, with the values that it holds.
+
+A signature's literals are the gate: only signatures one of whose literals is in the event's text are tried. Where
+several match one event the narrower wins (``narrows``), then the more specific kind of pattern, then the longer match.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from firstfault import patterns
+from firstfault.library import Library, Match, Signature
+from firstfault.logs.log import Block, Exit, Line, Log, Raised, Row
+
+# A native record may go on in the next lines: terminals wrap, and torch breaks some messages.
+RECORD_LINES = 3
+QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
+
+
+class Occurrence(NamedTuple):
+    """One place where a known failure shows. ``at`` is the line that shows it; ``captures`` are the text's values."""
+
+    signature: Signature
+    captures: dict[str, str]
+    at: Line
+    raised: Raised | None = None
+    block: Block | None = None
+    row: Row | None = None
+    exit: Exit | None = None
+
+
+class Event(NamedTuple):
+    """What a signature is matched on; of an exception its type and message, of a native record its text."""
+
+    type: str | None
+    message: str | None
+    native: str | None
+    frames: str
+    exit: int | None
+
+    @property
+    def whole(self) -> str:
+        return self.native if self.native is not None else f"{self.type}: {self.message}"
+
+
+class Found(NamedTuple):
+    signature: Signature
+    captures: dict[str, str]
+    kind: int
+    length: int
+    start: int
+
+
+def occurrences(log: Log, library: Library) -> list[Occurrence]:
+    """All places where signatures match, in reading order. Exceptions that match none are left to the caller."""
+    found = [*_in_blocks(log, library), *_in_lines(log, library), *_in_exits(log, library)]
+    return sorted(found, key=lambda each: each.at.order)
+
+
+def best(event: Event, signatures: Sequence[Signature]) -> Found | None:
+    """The signature that says most about the event."""
+    hits = [hit for signature in signatures if (hit := _match(event, signature))]
+    outranked = {wider for hit in hits for wider in hit.signature.narrows}
+    kept = [hit for hit in hits if hit.signature.id not in outranked] or hits
+    return max(kept, key=lambda hit: (hit.kind, hit.length), default=None)
+
+
+def block_event(block: Block) -> Event:
+    frames = "\n".join(f"{frame.file}:{frame.function}" for frame in block.frames)
+    return Event(block.type, block.message, None, frames, None)
+
+
+def _match(event: Event, signature: Signature) -> Found | None:
+    hits = [hit for entry in signature.matches if (hit := _match_entry(event, entry, signature))]
+    return max(hits, key=lambda hit: (hit.kind, hit.length), default=None)
+
+
+def _match_entry(event: Event, entry: Match, signature: Signature) -> Found | None:
+    if entry.exit and event.exit not in entry.exit:
+        return None
+    if event.exit is not None and not entry.exit:
+        return None
+    if entry.literal and not any(literal in event.whole for literal in entry.literal):
+        return None
+    if entry.exception is not None and not (event.type and _is_type(entry.exception, event.type)):
+        return None
+    spans, captures = [], dict[str, str]()
+    for pattern, text in (
+        (entry.message, event.message),
+        (entry.line, event.native),
+        (entry.text, event.native if event.native is not None else event.message),
+        (entry.frame, event.frames),
+    ):
+        if pattern is None:
+            continue
+        hit = patterns.search(pattern, text) if text else None
+        if hit is None:
+            return None
+        spans.append(hit)
+        captures.update({name: value.strip() for name, value in hit.groupdict().items() if value is not None})
+    kind = 2 * bool(entry.exception) + bool(entry.message) + bool(entry.line) + bool(entry.exit)
+    length = sum(hit.end() - hit.start() for hit in spans)
+    return Found(signature, captures, kind, length, spans[0].start() if spans else 0)
+
+
+def _is_type(pattern: str, type_: str) -> bool:
+    name = type_.split("(", 1)[0].replace("::", ".").rsplit(".", 1)[-1]
+    return bool(patterns.fullmatch(pattern, name) or patterns.fullmatch(pattern, type_))
+
+
+# ------------------------------------------------------------------------------------------ events of a log
+
+
+def _in_blocks(log: Log, library: Library) -> Iterator[Occurrence]:
+    signatures = [each for each in library.signatures.values() if not _decided_by_engine(each)]
+    for raised in log.raised:
+        for block in raised.blocks:
+            hit = best(block_event(block), signatures) if block.type else None
+            if hit is None and raised.origin in ("fatal", "terminate"):
+                hit = best(Event(None, None, "\n".join(line.text for line in block.lines), "", None), signatures)
+            if hit:
+                yield Occurrence(hit.signature, hit.captures, block.at, raised=raised, block=block)
+
+
+def _in_lines(log: Log, library: Library) -> Iterator[Occurrence]:
+    taken = {line.order for raised in log.raised for block in raised.blocks for line in block.lines}
+    taken |= {line.order for row in log.rows for line in row.lines}
+    free = [line for line in log.lines if line.order not in taken and line.text]
+    everything = "\n".join(line.text for line in free)
+    native = _with_native_patterns(library, everything)
+    literals = sorted({literal for _, own in native for literal in own})
+    for at, line in enumerate(free):
+        if not any(literal in line.text for literal in literals) and not _wrapped(free, at, literals):
+            continue
+        if line.text.lstrip().startswith(QUOTED):
+            continue
+        record = _record(free, at)
+        hit = best(Event(None, None, record, "", None), [signature for signature, _ in native])
+        if hit and hit.start <= len(line.text):
+            yield Occurrence(hit.signature, hit.captures, line)
+
+
+def _wrapped(free: list[Line], at: int, literals: list[str]) -> bool:
+    """A literal may be broken by the terminal's edge: half of it in this line, half in the next."""
+    if at + 1 >= len(free) or free[at + 1].stream != free[at].stream or len(free[at].text) < 60:
+        return False
+    seam = free[at].text[-40:] + free[at + 1].text[:40]
+    return any(literal in seam for literal in literals)
+
+
+def _record(free: list[Line], at: int) -> str:
+    line = free[at]
+    texts = [line.text]
+    for after in free[at + 1 : at + RECORD_LINES]:
+        if after.stream != line.stream or after.tags.time or after.tags.source or after.number != line.number + len(texts):
+            break
+        texts.append(after.text)
+    return "\n".join(texts)
+
+
+def _with_native_patterns(library: Library, everything: str) -> list[tuple[Signature, list[str]]]:
+    found = []
+    for signature in library.signatures.values():
+        if _decided_by_engine(signature):
+            continue
+        literals = [literal for entry in signature.matches if entry.line or entry.text for literal in entry.literal]
+        present = [literal for literal in literals if literal in everything]
+        if present:
+            found.append((signature, present))
+    return found
+
+
+def _in_exits(log: Log, library: Library) -> Iterator[Occurrence]:
+    by_code = [each for each in library.signatures.values() if any(entry.exit for entry in each.matches)]
+    for row in log.rows:
+        hit = best(Event(None, None, None, "", row.exitcode), by_code)
+        if hit:
+            at = next((line for line in row.lines if "exitcode" in line.text), row.lines[0])
+            yield Occurrence(hit.signature, hit.captures, at, row=row)
+    for exit_ in log.exits:
+        hit = best(Event(None, None, None, "", exit_.code), by_code)
+        if hit:
+            yield Occurrence(hit.signature, hit.captures, exit_.at, exit=exit_)
+
+
+ENGINE_DECIDES = frozenset(
+    ("user-exception", "no-failure", "unknown-failure", "early-exit", "timeout-rank-busy", "timeout-uneven-data",
+     "timeout-rank-branch", "node-lost")
+)  # fmt: skip
+
+
+def _decided_by_engine(signature: Signature) -> bool:
+    return signature.id in ENGINE_DECIDES

@@ -1,0 +1,73 @@
+"""Did the run go on? A failure that was handled, and followed by progress to the end, is no failure.
+
+Also splits a log at the launcher's restarts: the last attempt is the one that is diagnosed.
+"""
+
+import re
+
+from firstfault.diagnose.failures import Failure
+from firstfault.logs.log import Line, Log
+
+STEP = re.compile(
+    r"\b(?:step|iter(?:ation)?|epoch|it|batch|upd(?:ate)?)\b\W{0,4}\d|\d{1,3}%\|.{0,60}\d+/\d+|\bloss\b\W{0,4}[\d.]",
+    re.IGNORECASE,
+)
+FINISHED = re.compile(
+    r"\b(?:training (?:is )?(?:complete|finished|done)|finished|completed|all done|saved?\b.{0,60}(?:model|final|checkpoint|\.pt))",
+    re.IGNORECASE,
+)
+ENDED_BADLY = re.compile(
+    r"ChildFailedError|Exited with exit code [1-9]|exits with return code = -?[1-9]|task \d+: (?:Exited|Killed|Aborted)"
+    r"|Process group watchdog thread terminated|shutting down workers|Killing subprocess"
+)
+RESTART = re.compile(r"will restart worker group|Restarting worker group|Stopping worker group", re.IGNORECASE)
+AFTER = 2
+
+
+def went_on(failure: Failure, log: Log) -> bool:
+    """True where lines of progress that were not there before follow the failure, on its rank or, untold, anywhere."""
+    if failure.row is not None or ended_badly(log):
+        return False
+    last = failure.raised.blocks[-1].lines[-1].order if failure.raised else failure.lines[0].order
+    before = {_shape(line) for line in log.lines if line.order < last and STEP.search(line.text)}
+    after = [line for line in log.lines if line.order > last and _same_writer(line, failure, log)]
+    fresh = {_shape(line) for line in after if STEP.search(line.text)} - before
+    return len(fresh) >= AFTER or any(FINISHED.search(line.text) for line in after)
+
+
+def ended_badly(log: Log) -> bool:
+    """The text shows that a process of the job ended with an error, so nothing before it counts as handled."""
+    return bool(log.rows or log.exits) or any(ENDED_BADLY.search(line.text) for line in log.lines)
+
+
+def _same_writer(line: Line, failure: Failure, log: Log) -> bool:
+    rank = failure.owner.rank
+    return rank is None or line.tags.rank in (rank, None)
+
+
+def _shape(line: Line) -> str:
+    """A bar that is drawn again at the same count is no progress."""
+    count = re.search(r"\d+/\d+", line.text)
+    return count[0] if count else line.text
+
+
+def last_attempt(log: Log) -> tuple[Log, int]:
+    """The log from the launcher's last restart on, and how many attempts came before."""
+    attempts = sorted({stream.attempt for stream in log.streams if stream.attempt is not None})
+    if len(attempts) > 1:
+        own = {number for number, stream in enumerate(log.streams) if stream.attempt in (None, attempts[-1])}
+        return _only(log, lambda line: line.stream in own), len(attempts) - 1
+    restarts = [line.order for line in log.lines if RESTART.search(line.text)]
+    if not restarts:
+        return log, 0
+    return _only(log, lambda line: line.order > restarts[-1]), len(restarts)
+
+
+def _only(log: Log, keep: object) -> Log:
+    wanted = keep if callable(keep) else lambda line: True
+    return log._replace(
+        lines=tuple(line for line in log.lines if wanted(line)),
+        raised=tuple(each for each in log.raised if wanted(each.blocks[-1].at)),
+        rows=tuple(row for row in log.rows if wanted(row.lines[0])),
+        exits=tuple(each for each in log.exits if wanted(each.at)),
+    )

@@ -1,0 +1,97 @@
+"""Which rank a line belongs to, by what the text shows: prefixes, torchrun's table, pids, local ranks.
+
+Local rank, global rank, host and pid are different things. A local rank is taken for a global one only where nothing
+in the text speaks of a second node, and the answer is then marked as inferred.
+"""
+
+import re
+from typing import NamedTuple
+
+from firstfault.diagnose.report import RankBasis
+from firstfault.logs.log import Line, Log, Raised
+
+LOG_RECORD = re.compile(r"error|fail|exception|critical|crash", re.IGNORECASE)
+SPAWNED = re.compile(r"(?:-- Process|process) (?P<process>\d{1,6}) terminated")
+
+
+class Owner(NamedTuple):
+    rank: int | None
+    basis: RankBasis
+    host: str | None
+
+
+class Ranks:
+    """What one log tells of its ranks. ``known`` holds every rank that the text names as a process of the job."""
+
+    def __init__(self, log: Log) -> None:
+        self.log = log
+        self.by_pid = {row.pid: row for row in log.rows if row.pid is not None}
+        self.rows = {row.rank: row for row in log.rows}
+        self.local = self._local_ranks()
+        self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None)}
+        self.one_node = self._one_node()
+        self._position = {line.order: at for at, line in enumerate(log.lines)}
+
+    def of_line(self, line: Line, captured: dict[str, str] | None = None) -> Owner:
+        """The rank that printed the line."""
+        stream = self.log.streams[line.stream]
+        rank = line.tags.rank if line.tags.rank is not None else stream.rank
+        if rank is not None:
+            return Owner(rank, "stated", line.tags.host or self._host(rank))
+        if line.tags.local_rank is not None:
+            return self.of_local(line.tags.local_rank, line.tags.host)
+        captured = captured or {}
+        if captured.get("rank", "").isdigit():
+            return Owner(int(captured["rank"]), "stated", line.tags.host or self._host(int(captured["rank"])))
+        for pid in (captured.get("pid"), line.tags.pid):
+            if pid is not None and str(pid).isdigit() and int(pid) in self.by_pid:
+                row = self.by_pid[int(pid)]
+                return Owner(row.rank, "inferred", row.host)
+        if captured.get("local_rank", "").isdigit():
+            return self.of_local(int(captured["local_rank"]), line.tags.host)
+        return Owner(None, None, line.tags.host)
+
+    def of_raised(self, raised: Raised) -> Owner:
+        """The rank of an exception: its line's; else that of the log record that it stands below; else mp.spawn's."""
+        owner = self.of_line(raised.blocks[-1].at)
+        if owner.rank is not None:
+            return owner
+        first = min(line.order for block in raised.blocks for line in block.lines)
+        before = self.log.lines[self._position[first] - 1] if self._position.get(first) else None
+        if before is not None and before.tags.rank is not None and LOG_RECORD.search(before.text):
+            return Owner(before.tags.rank, "inferred", before.tags.host)
+        found = SPAWNED.search(raised.blocks[-1].message)
+        if found and "spawn" in raised.blocks[-1].type:
+            return Owner(int(found["process"]), "inferred", owner.host)
+        return owner
+
+    def of_local(self, local_rank: int, host: str | None) -> Owner:
+        ranks = self.local.get((host, local_rank)) or self.local.get((None, local_rank), set())
+        if len(ranks) == 1:
+            rank = next(iter(ranks))
+            return Owner(rank, "inferred", host or self._host(rank))
+        if not ranks and self.one_node:
+            return Owner(local_rank, "inferred", host)
+        return Owner(None, None, host)
+
+    def _host(self, rank: int) -> str | None:
+        return self.rows[rank].host if rank in self.rows else None
+
+    def _local_ranks(self) -> dict[tuple[str | None, int], set[int]]:
+        found: dict[tuple[str | None, int], set[int]] = {}
+        for row in self.log.rows:
+            if row.local_rank is not None:
+                found.setdefault((row.host, row.local_rank), set()).add(row.rank)
+                found.setdefault((None, row.local_rank), set()).add(row.rank)
+        for stream in self.log.streams:
+            if stream.rank is not None and stream.local_rank is not None:
+                found.setdefault((stream.host, stream.local_rank), set()).add(stream.rank)
+                found.setdefault((None, stream.local_rank), set()).add(stream.rank)
+        return found
+
+    def _one_node(self) -> bool:
+        """True where nothing in the text speaks of a second node."""
+        pairs = [(row.rank, row.local_rank) for row in self.log.rows]
+        pairs += [(each.rank, each.local_rank) for each in self.log.streams if each.rank is not None]
+        hosts = {row.host for row in self.log.rows if row.host}
+        return len(hosts) <= 1 and all(local is None or rank == local for rank, local in pairs)

@@ -1,0 +1,157 @@
+"""A report as words: for a terminal and as Markdown. The answer stands in the first three lines."""
+
+from collections.abc import Iterator
+
+from firstfault.diagnose.report import Collateral, Evidence, Initiating, Report
+
+BOLD, DIM, RED, YELLOW, GREEN, CYAN, RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
+EVIDENCE_WIDTH = 160
+
+
+def to_text(report: Report, colour: bool) -> str:
+    lines = list(_lines(report))
+    if not colour:
+        return "".join(f"{text}\n" for _, text in lines)
+    return "".join(f"{style}{text}{RESET if style else ''}\n" for style, text in lines)
+
+
+def to_markdown(report: Report) -> str:
+    parts = []
+    for style, text in _lines(report):
+        if style == CYAN:
+            parts.append(f"    {text.strip()}")
+        elif style == BOLD and parts:
+            parts.append(f"\n## {text.strip()}\n")
+        else:
+            parts.append(text.strip())
+    return "\n".join(parts) + "\n"
+
+
+def headline(report: Report) -> str:
+    """What failed first, in one line."""
+    first = report.initiating
+    if first is None:
+        return "No failure in this text." if report.verdict == "no-failure" else "No known failure in this text."
+    if report.verdict == "symptom-only":
+        return f"{first.title}. The cause is not in this text."
+    return f"{first.title}."
+
+
+def where(first: Initiating) -> str:
+    parts = []
+    if first.rank == "all":
+        parts.append("all ranks")
+    elif first.rank is not None:
+        basis = " (inferred)" if first.rank_basis == "inferred" else ""
+        parts.append(f"rank {first.rank}{basis}")
+    else:
+        parts.append("rank not told")
+    if first.host:
+        parts.append(f"host {first.host}")
+    if first.frame:
+        inside = f" in {first.frame.function}" if first.frame.function else ""
+        parts.append(f"{first.frame.file}:{first.frame.line}{inside}")
+    if first.rank is None and len(parts) > 1:
+        parts.pop(0)
+    return ", ".join(parts)
+
+
+def _lines(report: Report) -> Iterator[tuple[str, str]]:
+    first = report.initiating
+    colour = {"established": RED, "symptom-only": YELLOW, "no-failure": GREEN}[report.verdict]
+    yield colour + BOLD, headline(report)
+    if first is None:
+        yield "", report.cause
+        yield DIM, _read_line(report)
+        return
+    yield "", f"Where:  {where(first)}"
+    yield "", f"Do:     {_next_action(report)}"
+    yield from _reasons(report, first)
+    yield from _evidence(first)
+    yield from _fixes(report)
+    yield from _open_questions(report)
+    yield from _followers(report.collateral)
+    yield "", ""
+    yield DIM, _read_line(report)
+
+
+def _next_action(report: Report) -> str:
+    if report.verdict == "established" and report.fix:
+        return report.fix[0]
+    if report.missing:
+        return f"Find out: {report.missing[0].fact}"
+    return report.fix[0] if report.fix else "Read the evidence below."
+
+
+def _reasons(report: Report, first: Initiating) -> Iterator[tuple[str, str]]:
+    if report.cause:
+        yield "", ""
+        yield BOLD, "Cause" if report.verdict == "established" else "What the text shows"
+        yield "", f"  {report.cause}"
+    yield "", f"  First because: {first.reason}"
+    for contradiction in report.contradictions:
+        yield YELLOW, f"  Contradicted: {contradiction}"
+
+
+def _evidence(first: Initiating) -> Iterator[tuple[str, str]]:
+    yield "", ""
+    yield BOLD, "Evidence"
+    for item in first.evidence:
+        yield "", f"  {_cited(item)}"
+
+
+def _cited(item: Evidence) -> str:
+    text = item.text.strip()
+    shown = text if len(text) <= EVIDENCE_WIDTH else text[: EVIDENCE_WIDTH - 1] + "\u2026"
+    return f"{item.file}:{item.line}: {_visible(shown)}"
+
+
+def _visible(text: str) -> str:
+    """Escapes of the log must not act on the terminal of the reader."""
+    return "".join(each if each.isprintable() or each == "\t" else "\ufffd" for each in text)
+
+
+def _fixes(report: Report) -> Iterator[tuple[str, str]]:
+    if report.fix:
+        yield "", ""
+        yield BOLD, "Fix" if report.verdict == "established" else "What usually helps"
+        for number, fix in enumerate(report.fix, start=1):
+            yield "", f"  {number}. {fix}"
+    if report.verify:
+        yield "", ""
+        yield BOLD, "Verify"
+        for line in report.verify.splitlines():
+            yield CYAN, f"  {line}"
+
+
+def _open_questions(report: Report) -> Iterator[tuple[str, str]]:
+    if report.missing:
+        yield "", ""
+        yield BOLD, "Not in this text"
+        for each in report.missing:
+            yield "", f"  {each.fact}"
+            yield CYAN, f"  {each.how}"
+    for suspect in report.suspects:
+        yield "", f"  Suspect: rank {suspect.rank} ({suspect.because})"
+
+
+def _followers(collateral: tuple[Collateral, ...]) -> Iterator[tuple[str, str]]:
+    if not collateral:
+        return
+    yield "", ""
+    yield BOLD, "Not the first failure"
+    for each in collateral:
+        ranks = f" ({_ranks(each.ranks)})" if each.ranks else ""
+        yield DIM, f"  {each.reason}{ranks}"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f"{word} {', '.join(map(str, ranks))}"
+
+
+def _read_line(report: Report) -> str:
+    read = report.read
+    files = "1 file" if read.files == 1 else f"{read.files} files"
+    ranks = f", {_ranks(read.ranks)}" if read.ranks else ""
+    return f"Read {read.lines:,} lines of {files}{ranks} in {read.seconds:.2f} s."
