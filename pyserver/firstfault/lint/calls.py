@@ -135,3 +135,8 @@ def _step(script: Script, call: ast.Call) -> Verb | None:
         return "step"
     first = dotted(call.args[0]) if call.args else ""
     return "step" if first and _OPTIMIZER.search(first.rpartition(".")[2]) else None
+
+
+def last_name(node: ast.expr) -> str:
+    """``pad_sequence`` of ``torch.nn.utils.rnn.pad_sequence``, of any expression that ends in a name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -1,0 +1,193 @@
+"""Where a script writes the value that a loss leaves out: the proof that the number of counted tokens varies.
+
+``ignore_index`` alone proves nothing: blocks of fixed length with nothing ignored are common. Somebody must write it.
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from firstfault.lint.bindings import bindings, keyword, number
+from firstfault.lint.calls import last_name
+from firstfault.lint.script import Script, dotted, per_script
+from firstfault.lint.workspace import Workspace
+
+HF_IGNORED = -100
+Manner = Literal["written", "padded", "random", "collator"]
+
+
+class Write(NamedTuple):
+    """One place that puts a value into labels."""
+
+    manner: Manner
+    value: ast.expr | None  # None: a library's collator, which writes -100
+    node: ast.AST
+
+
+class Proof(NamedTuple):
+    script: Script
+    node: ast.AST
+    manner: Manner
+    shown: str  # the ignored value as the script writes it
+
+
+@per_script
+def writes(script: Script) -> tuple[Write, ...]:
+    """Every place of a script that may write an ignored value, in the order of the text."""
+    found = [*_assigned(script), *_calls(script), *_repeated(script), *_chosen(script)]
+    return tuple(sorted(found, key=lambda each: (script.line(each.node), script.span(each.node).start.column)))
+
+
+def proof_of_ignored(
+    scripts: list[Script], ignored: ast.expr | None, owner: Script, workspace: Workspace
+) -> Proof | None:
+    """The first place, the scripts taken in their order, that writes the value which the loss ignores."""
+    wanted = HF_IGNORED if ignored is None else _value(owner, ignored, workspace)
+    text = dotted(ignored).rpartition(".")[2] if ignored is not None else ""
+    for script in scripts:
+        for write in writes(script):
+            if _is_value(script, write, wanted, text, workspace) and not _is_metric(script, write.node):
+                manner: Manner = "random" if _is_random(script, write) else write.manner
+                shown = script.text(write.value) if write.value is not None else str(HF_IGNORED)
+                return Proof(script, write.node, manner, shown)
+    return None
+
+
+def _is_value(script: Script, write: Write, wanted: float | None, text: str, workspace: Workspace) -> bool:
+    if write.value is None:
+        return wanted == HF_IGNORED
+    written = _value(script, write.value, workspace)
+    if wanted is not None and wanted < 0:
+        return written == wanted
+    if write.manner != "padded":  # zeros and other small numbers are written for many reasons
+        return False
+    if wanted is not None:
+        return written == wanted
+    return _is_pad(text) and _is_pad(dotted(write.value).rpartition(".")[2])
+
+
+def _is_pad(name: str) -> bool:
+    return "pad" in name.lower()
+
+
+def _value(script: Script, node: ast.expr, workspace: Workspace) -> float | None:
+    """The number of an expression, also where its name is imported from a sibling."""
+    found = number(script, node)
+    if found is not None:
+        return found.value
+    head, _, rest = dotted(node).partition(".")
+    qualified = script.imports.get(head, "")
+    if not qualified:
+        return None
+    module, _, name = (f"{qualified}.{rest}" if rest else qualified).rpartition(".")
+    home = workspace.module(module or ".", script) if name else None
+    values = bindings(home, name, home.tree) if home is not None else []
+    if home is None or len(values) != 1:
+        return None
+    there = number(home, values[0].value)
+    return there.value if there else None
+
+
+def _assigned(script: Script) -> Iterator[Write]:
+    """``labels[mask] = -100`` and ``labels[:n] = [-100] * n``."""
+    for node in script.nodes(ast.Assign):
+        if any(isinstance(target, ast.Subscript) for target in node.targets):
+            yield Write("written", node.value, node)
+
+
+def _calls(script: Script) -> Iterator[Write]:
+    for call in script.nodes(ast.Call):
+        name = last_name(call.func)
+        if name in _COLLATORS:
+            yield Write("random" if _is_masked_language_model(name, call) else "collator", None, call)
+        elif name in _WRITERS:
+            manner, given = _written_by(name, call)
+            for value in given:
+                yield Write(manner, value, call)
+        else:
+            label_pad = keyword(call, "label_pad_token_id")
+            if label_pad is not None:
+                yield Write("padded", label_pad, call)
+
+
+_COLLATORS = {
+    "DataCollatorForSeq2Seq",
+    "DataCollatorForTokenClassification",
+    "DataCollatorForLanguageModeling",
+    "DataCollatorForCompletionOnlyLM",
+    "DataCollatorWithFlattening",
+}
+_WRITERS = {
+    "masked_fill",
+    "masked_fill_",
+    "where",
+    "pad_sequence",
+    "pad",
+    "full",
+    "full_like",
+    "new_full",
+    "append",
+    "fill_",
+}
+
+
+def _is_masked_language_model(name: str, call: ast.Call) -> bool:
+    mlm = keyword(call, "mlm")
+    off = isinstance(mlm, ast.Constant) and mlm.value is False
+    return name == "DataCollatorForLanguageModeling" and not off
+
+
+def _written_by(name: str, call: ast.Call) -> tuple[Manner, list[ast.expr]]:
+    if name == "pad_sequence":
+        value = keyword(call, "padding_value")
+        return "padded", [value if value is not None else ast.Constant(0)]
+    if name == "pad":
+        given = [keyword(call, "value"), keyword(call, "constant_values"), *call.args[3:4]]
+        return "padded", [each for each in given if each is not None]
+    if name in ("full", "full_like", "new_full"):
+        given = [keyword(call, "fill_value"), *call.args[1:2]]
+        return "padded", [each for each in given if each is not None]
+    if name == "where":
+        return "written", call.args[1:3]
+    if name in ("masked_fill", "masked_fill_"):
+        given = [keyword(call, "value"), *call.args[1:2]]
+        return "written", [each for each in given if each is not None]
+    return "written", call.args[:1]
+
+
+def _repeated(script: Script) -> Iterator[Write]:
+    """``[-100] * len(prompt)``."""
+    for node in script.nodes(ast.BinOp):
+        for side in (node.left, node.right) if isinstance(node.op, ast.Mult) else ():
+            if isinstance(side, ast.List) and len(side.elts) == 1:
+                yield Write("padded", side.elts[0], node)
+
+
+def _chosen(script: Script) -> Iterator[Write]:
+    """``[-100 if token == pad else token for token in labels]``."""
+    for node in script.nodes(ast.IfExp):
+        for side in (node.body, node.orelse):
+            yield Write("written", side, node)
+
+
+_RANDOM = re.compile(r"^(?:bernoulli|rand|rand_like|random|randperm|uniform)$")
+
+
+def _is_random(script: Script, write: Write) -> bool:
+    """The positions are drawn at random (masked language models): the counts differ, but little."""
+    if write.manner == "random":
+        return True
+    function = script.function(write.node)
+    if function is None:
+        return False
+    line = script.line(write.node)
+    calls = (each for each in ast.walk(function) if isinstance(each, ast.Call) and script.line(each) <= line)
+    return any(_RANDOM.match(last_name(each.func)) for each in calls)
+
+
+def _is_metric(script: Script, node: ast.AST) -> bool:
+    """Predictions padded for a metric say nothing about the labels of training."""
+    function = script.function(node)
+    name = getattr(function, "name", "")
+    return bool(re.search(r"metric|eval|valid|predict|decode|generate|score", name, re.IGNORECASE))

@@ -1,0 +1,134 @@
+"""What kind of object a name holds: which class made it, however often it was moved, wrapped or handed on."""
+
+import ast
+from typing import NamedTuple
+
+from firstfault.lint.bindings import Binding, bindings
+from firstfault.lint.calls import last_name
+from firstfault.lint.script import Script, dotted
+from firstfault.lint.workspace import Workspace
+
+_HOPS = 5
+_MOVES = {"to", "cuda", "cpu", "train", "eval", "half", "float", "double", "bfloat16", "requires_grad_", "compile"}
+_WRAPPERS = {
+    "DataParallel",
+    "DistributedDataParallel",
+    "DDP",
+    "FullyShardedDataParallel",
+    "FSDP",
+    "compile",
+    "get_peft_model",
+    "prepare",
+    "setup",
+    "setup_module",
+    "initialize",
+    "convert_sync_batchnorm",
+    "prepare_model_for_kbit_training",
+}
+
+
+class Instance(NamedTuple):
+    name: str  # the qualified name of what made it
+    call: ast.Call
+    script: Script | None  # where the class is defined, if in the workspace
+    definition: ast.ClassDef | None
+
+
+def instance(script: Script, node: ast.expr, workspace: Workspace, hops: int = _HOPS) -> Instance | None:
+    """The object that an expression holds, or None where the text does not tell."""
+    if hops == 0:
+        return None
+    if isinstance(node, ast.Call):
+        return _made(script, node, workspace, hops)
+    if isinstance(node, ast.IfExp):
+        chosen = node.orelse if isinstance(node.body, ast.Constant) else node.body
+        return instance(script, chosen, workspace, hops - 1)
+    name = dotted(node)
+    if not name:
+        return None
+    for binding in bindings(script, name, node):
+        found = _bound(script, binding, workspace, hops - 1)
+        if found is not None:
+            return found
+    return None
+
+
+def _bound(script: Script, binding: Binding, workspace: Workspace, hops: int) -> Instance | None:
+    if binding.kind == "parameter":
+        return _argument(script, binding, workspace, hops)
+    if binding.kind == "unpacked" and isinstance(binding.value, ast.Call):
+        # model, optimizer = accelerator.prepare(model, optimizer): the same order goes in and out.
+        arguments = binding.value.args
+        wraps = last_name(binding.value.func) in _WRAPPERS and binding.item is not None
+        if wraps and binding.item is not None and binding.item < len(arguments):
+            return _other_than(script, arguments[binding.item], binding, workspace, hops)
+        return None
+    if binding.kind not in ("assign", "with") or binding.value is None:
+        return None
+    return _other_than(script, binding.value, binding, workspace, hops)
+
+
+def _other_than(script: Script, value: ast.expr, binding: Binding, workspace: Workspace, hops: int) -> Instance | None:
+    """``model = model.cuda()`` says nothing that an earlier binding does not say."""
+    return None if dotted(value) == binding.name else instance(script, value, workspace, hops)
+
+
+def _argument(script: Script, binding: Binding, workspace: Workspace, hops: int) -> Instance | None:
+    """What the calls of the same file hand to a parameter."""
+    function = script.function(binding.node)
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    for call in script.nodes(ast.Call):
+        if last_name(call.func) in (function.name, _class_name(script, function)):
+            given = argument(call, function, binding.name)
+            found = instance(script, given, workspace, hops) if given is not None else None
+            if found is not None:
+                return found
+    return None
+
+
+def _class_name(script: Script, function: ast.AST) -> str:
+    """Arguments of ``__init__`` are given where the class is called."""
+    above = script.parent(function)
+    is_init = isinstance(above, ast.ClassDef) and getattr(function, "name", "") == "__init__"
+    return above.name if is_init and isinstance(above, ast.ClassDef) else ""
+
+
+def argument(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
+    """What a call gives for a parameter; for a method without its ``self``."""
+    for given in call.keywords:
+        if given.arg == name:
+            return given.value
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    if names and names[0] in ("self", "cls"):
+        names = names[1:]
+    position = names.index(name) if name in names else len(call.args)
+    if position >= len(call.args) or any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
+        return None
+    return call.args[position]
+
+
+def _made(script: Script, call: ast.Call, workspace: Workspace, hops: int) -> Instance | None:
+    if isinstance(call.func, ast.Attribute) and call.func.attr in _MOVES and not dotted(call.func).startswith("torch."):
+        return instance(script, call.func.value, workspace, hops - 1)
+    if last_name(call.func) in _WRAPPERS and call.args:
+        return instance(script, call.args[0], workspace, hops - 1)
+    name = script.qualified(call.func)
+    if not name:
+        return None
+    defined = workspace.definition(dotted(call.func), script)
+    if defined and isinstance(defined[1], ast.ClassDef):
+        return Instance(name, call, defined[0], defined[1])
+    if defined and isinstance(defined[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return _returned(defined[0], defined[1], workspace, hops)
+    return Instance(name, call, None, None)
+
+
+def _returned(script: Script, function: ast.AST, workspace: Workspace, hops: int) -> Instance | None:
+    """A factory of the workspace: what it returns."""
+    for each in script.nodes(ast.Return):
+        if each.value is not None and script.function(each) is function:
+            found = instance(script, each.value, workspace, hops - 1)
+            if found is not None:
+                return found
+    return None

@@ -1,0 +1,49 @@
+"""Bytes of a script -> its text, as Python itself would decode it. What is no text is refused with a reason."""
+
+import codecs
+import re
+
+_LARGEST = 20_000_000
+_COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
+_BLANK = re.compile(rb"^[ \t\f]*(?:#.*)?\r?$")
+
+
+class Unreadable(Exception):
+    """Why a file is not checked, in words for the user."""
+
+
+def read_source(path: str) -> str:
+    """The text of a file. Raises Unreadable."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST + 1)
+    except OSError as error:
+        raise Unreadable(f"It cannot be read: {error.strerror or error}.") from None
+    if len(data) > _LARGEST:
+        raise Unreadable("It is larger than 20 MB; no script or notebook of a person is.")
+    return decode_source(data)
+
+
+def decode_source(data: bytes) -> str:
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise Unreadable("It is UTF-16; Python reads UTF-8. Save it as UTF-8.")
+    if b"\0" in data:
+        raise Unreadable("It is not text: it holds null bytes.")
+    encoding = _encoding(data)
+    try:
+        return data.decode(encoding)
+    except (UnicodeDecodeError, LookupError):
+        raise Unreadable(f"It does not decode as {encoding}.") from None
+
+
+def _encoding(data: bytes) -> str:
+    """What a coding comment in the first two lines says; else UTF-8. A byte order mark stays in the text."""
+    if data.startswith(codecs.BOM_UTF8):
+        return "utf-8"
+    for line in data.split(b"\n", 2)[:2]:
+        cookie = _COOKIE.match(line)
+        if cookie:
+            return cookie[1].decode("ascii", "replace")
+        if not _BLANK.match(line):
+            break
+    return "utf-8"
