@@ -37,7 +37,11 @@ exports.lineWith = (document, text) => document.positionAt(document.getText().in
 exports.edited = async (document, text, other, run) => {
   const start = document.getText().indexOf(text);
   const edit = new vscode.WorkspaceEdit();
-  edit.replace(document.uri, new vscode.Range(document.positionAt(start), document.positionAt(start + text.length)), other);
+  edit.replace(
+    document.uri,
+    new vscode.Range(document.positionAt(start), document.positionAt(start + text.length)),
+    other,
+  );
   await vscode.workspace.applyEdit(edit);
   try {
     await run();

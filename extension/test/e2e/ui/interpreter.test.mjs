@@ -40,8 +40,9 @@ function withoutPython(folder) {
   return folder;
 }
 
-step("a too old interpreter is refused in words, with a button to choose another", async () => {
-  const message = workbench.notification(/3\.10/);
+step("where every interpreter is too old, the user is told in words, with a button to choose another", async () => {
+  await workbench.openFile("train.py");
+  const message = workbench.notification("it is Python 3.8.20");
   await message.waitFor();
   await message
     .locator(".monaco-button, .action-label", { hasText: /choose|select/i })
@@ -54,7 +55,6 @@ step("the setting takes effect without a reload", async () => {
   const file = path.join(project.server.data, "Machine/settings.json");
   writeFileSync(file, JSON.stringify({ "firstfault.interpreter": python }));
   await until("the server", () => languageServers(project.server).length > 0);
-  await workbench.openFile("train.py");
   await until("squiggles", async () => (await workbench.squiggledLines("train.py")).length > 0);
   await workbench.shot("chosen");
 });
