@@ -1,0 +1,86 @@
+/** The extension's start: commands, and when the server is needed. It decides nothing about logs or scripts. */
+
+import * as vscode from "vscode";
+import { diagnose } from "./commands/diagnose";
+import { explain } from "./commands/explain";
+import { ofClipboard, ofFile, ofFolder, ofSelection } from "./commands/subjects";
+import { ofLastCommand, ofTerminalSelection, ofWholeTerminal } from "./commands/terminalSubjects";
+import { Documents } from "./documents";
+import { ReportPanel } from "./report/panel";
+import { Problems } from "./report/problems";
+import type { Subject } from "./report/subject";
+import { Server } from "./server/client";
+import { TerminalCapture } from "./terminal/capture";
+
+let server: Server | undefined;
+
+export function activate(context: vscode.ExtensionContext): void {
+  const output = vscode.window.createOutputChannel("Firstfault", { log: true });
+  const started = new Server(context, output);
+  server = started;
+  context.subscriptions.push(output, started, ...commandsOf(context, started, output), ...startsOf(started));
+}
+
+export async function deactivate(): Promise<void> {
+  await server?.stop();
+}
+
+function commandsOf(
+  context: vscode.ExtensionContext,
+  server: Server,
+  output: vscode.LogOutputChannel,
+): vscode.Disposable[] {
+  const documents = new Documents();
+  const capture = new TerminalCapture();
+  const problems = new Problems();
+  const panel = new ReportPanel(problems);
+  const on = (name: string, run: (...given: never[]) => unknown) =>
+    vscode.commands.registerCommand(`firstfault.${name}`, run);
+  const show = (find: () => Subject | Promise<Subject>) => diagnose(find, server, panel);
+  type Clicked = vscode.Uri | undefined;
+  type Selected = vscode.Uri[] | undefined;
+  return [
+    on("diagnoseSelection", () => show(ofSelection)),
+    on("diagnoseFile", (clicked: Clicked, selected: Selected) => show(() => ofFile(clicked, listOf(selected)))),
+    on("diagnoseFolder", (clicked: Clicked, selected: Selected) => show(() => ofFolder(clicked, listOf(selected)))),
+    on("diagnoseClipboard", () => show(() => ofClipboard(documents))),
+    on("diagnoseTerminalSelection", () => show(() => ofTerminalSelection(documents))),
+    on("diagnoseLastCommand", () => show(() => ofLastCommand(capture, documents))),
+    on("diagnoseWholeTerminal", () => show(() => ofWholeTerminal(documents))),
+    on("diagnoseExample", () => show(() => ofFile(exampleOf(context), undefined))),
+    on("explain", (id: unknown) => explain(server, documents, id)),
+    on("restartServer", () => server.restart()),
+    on("showOutput", () => output.show()),
+    ...[documents, capture, problems, panel],
+  ];
+}
+
+/** Menus of the editor's title give other things than a list in the second place. */
+function listOf(selected: unknown): vscode.Uri[] | undefined {
+  return Array.isArray(selected) ? selected.filter((each) => each instanceof vscode.Uri) : undefined;
+}
+
+function exampleOf(context: vscode.ExtensionContext): vscode.Uri {
+  return vscode.Uri.joinPath(context.extensionUri, "extension", "media", "walkthrough", "example.log");
+}
+
+/** The server starts with the first Python document; a window without one costs no process. */
+function startsOf(server: Server): vscode.Disposable[] {
+  const check = (document: vscode.TextDocument) => {
+    if (isChecked(document)) void server.ready();
+  };
+  vscode.workspace.textDocuments.forEach(check);
+  return [
+    vscode.workspace.onDidOpenTextDocument(check),
+    vscode.workspace.onDidGrantWorkspaceTrust(() => vscode.workspace.textDocuments.forEach(check)),
+    vscode.workspace.onDidChangeConfiguration((change) => {
+      if (change.affectsConfiguration("firstfault.interpreter")) void server.restart();
+      else if (change.affectsConfiguration("firstfault.check")) vscode.workspace.textDocuments.forEach(check);
+    }),
+  ];
+}
+
+function isChecked({ languageId, uri }: vscode.TextDocument): boolean {
+  const isEnabled = vscode.workspace.getConfiguration("firstfault").get<boolean>("check.enabled", true);
+  return isEnabled && languageId === "python" && ["file", "untitled"].includes(uri.scheme);
+}

@@ -1,0 +1,102 @@
+// Printed from pyserver/firstfault/lsp/protocol.py by scripts/generate.py: change it there.
+
+export const DIAGNOSE = "firstfault/diagnose";
+export const EXPLAIN = "firstfault/explain";
+export const SECTION = "firstfault";
+export const SOURCE = "firstfault";
+
+export type Rank = number | "all";
+
+/** Either `text` with the `name` to cite it by, or `paths` of files and folders that are one job. */
+export interface DiagnoseParams {
+  text?: string;
+  name?: string;
+  paths?: string[];
+  workDoneToken?: number | string;
+}
+
+/** `id` is a failure's id, or a rule's code or name. */
+export interface ExplainParams {
+  id: string;
+}
+
+export interface ExplainResult {
+  markdown: string;
+}
+
+export interface Evidence {
+  file: string;
+  line: number;
+  text: string;
+}
+
+export interface Frame {
+  file: string;
+  line: number;
+  function: string;
+}
+
+export interface Initiating {
+  signature: string;
+  title: string;
+  rank: Rank | null;
+  rank_basis: "stated" | "inferred" | null;
+  host: string | null;
+  time: string | null;
+  exception: string;
+  message: string;
+  frame: Frame | null;
+  reason: string;
+  evidence: Evidence[];
+}
+
+export interface Collateral {
+  signature: string;
+  ranks: number[];
+  reason: string;
+  evidence: Evidence[];
+}
+
+export interface Suspect {
+  rank: number;
+  because: string;
+}
+
+export interface Missing {
+  fact: string;
+  how: string;
+}
+
+export interface Read {
+  files: number;
+  lines: number;
+  bytes: number;
+  ranks: number[];
+  seconds: number;
+}
+
+/** What `firstfault/diagnose` answers. */
+export interface Report {
+  schema: 1;
+  verdict: "established" | "symptom-only" | "no-failure";
+  initiating: Initiating | null;
+  cause: string;
+  fix: string[];
+  verify: string | null;
+  collateral: Collateral[];
+  suspects: Suspect[];
+  missing: Missing[];
+  contradictions: string[];
+  related: string[];
+  read: Read;
+}
+
+export interface CheckSettings {
+  enabled?: boolean;
+  disabledRules?: string[];
+}
+
+/** The part of the settings that the server reads: initializationOptions, and the section `firstfault`. */
+export interface Settings {
+  check?: CheckSettings;
+}

@@ -1,0 +1,97 @@
+/** Where a cited line is on this machine: in the text that was sent, in a file that was read, or in the workspace. */
+
+import { stat } from "node:fs/promises";
+import * as path from "node:path";
+import * as vscode from "vscode";
+import { LOG_SCHEME } from "../documents";
+import type { Report } from "../protocol";
+import { editorLine, editorLineOfFile } from "./lines";
+import { baseName, bestMatch, globOf, isShare, labelOf } from "./paths";
+import type { Subject } from "./subject";
+
+const MOST_CANDIDATES = 2000;
+const NOT_OWN = "**/{node_modules,site-packages,dist-packages}/**";
+/** In milliseconds: a report is worth more than one more link in it. */
+const LONGEST_SEARCH = 2000;
+
+export class Places {
+  readonly #found = new Map<string, vscode.Uri | undefined>();
+  readonly #roots: string[];
+
+  private constructor(private readonly subject: Subject) {
+    const folders = (vscode.workspace.workspaceFolders ?? []).map((each) => each.uri.fsPath);
+    this.#roots = [...(subject.params.paths ?? []), ...folders];
+  }
+
+  /** Looks for every file that the report names. */
+  static async of(report: Report, subject: Subject): Promise<Places> {
+    const places = new Places(subject);
+    const files = new Set(citedFiles(report));
+    await Promise.all([...files].map(async (file) => places.#found.set(file, await places.#find(file))));
+    return places;
+  }
+
+  /** The file's document, or undefined where it is not on this machine. */
+  uri(file: string): vscode.Uri | undefined {
+    return this.#found.get(file);
+  }
+
+  label(file: string, line: number): string {
+    const { text, params } = this.subject;
+    if (text && file === params.name) return `${this.#textLabel(text.uri)}:${line + text.firstLine}`;
+    return `${labelOf(file, this.#roots)}:${line}`;
+  }
+
+  /** The place in the editor of a cited line. */
+  async location(file: string, line: number, cited = ""): Promise<vscode.Location | undefined> {
+    const uri = this.uri(file);
+    if (!uri) return undefined;
+    const at = await this.#editorLine(uri, file, line, cited);
+    return new vscode.Location(uri, new vscode.Range(at, 0, at, 10_000));
+  }
+
+  #textLabel(uri: vscode.Uri): string {
+    return uri.scheme === LOG_SCHEME ? (this.subject.params.name ?? "") : vscode.workspace.asRelativePath(uri);
+  }
+
+  async #editorLine(uri: vscode.Uri, file: string, line: number, cited: string): Promise<number> {
+    const { text, params } = this.subject;
+    if (text && file === params.name) return text.firstLine + editorLine(params.text ?? "", line, cited);
+    // A document that is open may have changed since; its lines were counted on disk all the same.
+    return uri.scheme === "file" ? editorLineOfFile(uri.fsPath, line, cited) : line - 1;
+  }
+
+  async #find(file: string): Promise<vscode.Uri | undefined> {
+    const { text, params } = this.subject;
+    if (text && file === params.name) return text.uri;
+    if (file.endsWith(".gz")) return undefined; // The editor cannot show a line of it.
+    if (path.isAbsolute(file) && !isShare(file) && (await isFile(file))) return vscode.Uri.file(file);
+    return findInWorkspace(file);
+  }
+}
+
+/** The one file of the workspace whose path ends most like this one. */
+async function findInWorkspace(file: string): Promise<vscode.Uri | undefined> {
+  const patience = new vscode.CancellationTokenSource();
+  const timer = setTimeout(() => patience.cancel(), LONGEST_SEARCH);
+  const found = await vscode.workspace.findFiles(globOf(file), NOT_OWN, MOST_CANDIDATES, patience.token);
+  clearTimeout(timer);
+  const named = found.filter((uri) => uri.scheme === "file" && baseName(uri.fsPath) === baseName(file));
+  const best = bestMatch(
+    file,
+    named.map((uri) => uri.fsPath),
+  );
+  return named.find((uri) => uri.fsPath === best);
+}
+
+async function isFile(file: string): Promise<boolean> {
+  return stat(file).then(
+    (status) => status.isFile(),
+    () => false,
+  );
+}
+
+function citedFiles({ initiating, collateral }: Report): string[] {
+  const evidence = [...(initiating?.evidence ?? []), ...collateral.flatMap((each) => each.evidence)];
+  return [...(initiating?.frame ? [initiating.frame.file] : []), ...evidence.map((each) => each.file)];
+}
