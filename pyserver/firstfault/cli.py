@@ -66,7 +66,9 @@ def _add_diagnose(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
 
 def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     check = commands.add_parser("check", help="find silent faults of accumulation and BatchNorm in training scripts")
-    check.add_argument("paths", nargs="+", metavar="PATH", help="scripts, notebooks or folders, or - for standard input")
+    check.add_argument(
+        "paths", nargs="+", metavar="PATH", help="scripts, notebooks or folders, or - for standard input"
+    )
     check.add_argument("--format", choices=["text", "json"], default="text", help="text for people (default), or JSON")
     check.set_defaults(run=_check)
 

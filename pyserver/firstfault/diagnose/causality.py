@@ -15,11 +15,13 @@ from firstfault.diagnose.report import Suspect
 from firstfault.library import Library
 from firstfault.logs.log import Line, Log, Row
 
-PHYSICAL = frozenset(("host-oom-kill", "k8s-oomkilled", "time-limit", "preempt", "node-fail", "scancel", "evicted", "node-lost"))
+PHYSICAL = frozenset(
+    ("host-oom-kill", "k8s-oomkilled", "time-limit", "preempt", "node-fail", "scancel", "evicted", "node-lost")
+)
 # Shown by an exit code or a signal alone: weaker than any message of the process itself.
 DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
 FINGERPRINT = re.compile(
-    r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]*(?:\([^()]*\)[^()]*)*)\)"
+    r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]{1,400})"
 )
 NUMBERS = re.compile(r"\d+")
 
@@ -60,7 +62,9 @@ def _physical(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
     facts = [each for each in facts if each.role == "initiating"]
     if not facts:
         return None
-    return Choice(facts[0], facts[0].owner, False, "A fact of the machine or the scheduler comes before any software symptom.")
+    return Choice(
+        facts[0], facts[0].owner, False, "A fact of the machine or the scheduler comes before any software symptom."
+    )
 
 
 def _named(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
@@ -116,7 +120,22 @@ def _left_early(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | Non
         return None
     chosen = [row for row in log.rows if row.exitcode > 1 and row.rank not in reactive]
     if len(chosen) == 1:
-        return _row_choice(chosen[0], failures, f"Rank {chosen[0].rank} ended by itself with exit code {chosen[0].exitcode}.")
+        return _row_choice(
+            chosen[0], failures, f"Rank {chosen[0].rank} ended by itself with exit code {chosen[0].exitcode}."
+        )
+    return _terminated_from_outside(failures, log)
+
+
+def _terminated_from_outside(failures: list[Failure], log: Log) -> Choice | None:
+    """A rank that got SIGTERM although its agent sent none to it: somebody else did."""
+    for exit_ in log.exits:
+        if exit_.code != -15 or exit_.pid in log.closed_pids:
+            continue
+        row = next((each for each in log.rows if each.pid == exit_.pid), None)
+        own = next((each for each in failures if each.row is row and row is not None), None)
+        if row is not None and own is not None:
+            reason = f"Rank {row.rank} was ended by a SIGTERM that its agent did not send."
+            return Choice(own._replace(role="either"), own.owner, False, reason)
     return None
 
 
@@ -124,14 +143,21 @@ def _either(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
     either = [each for each in failures if each.role == "either" and not _only_exit(each)]
     if not either:
         return None
-    waiting = {each.owner.rank for each in failures if each.owner.rank is not None and each.role != "initiating" and not _only_exit(each)}
+    waiting = _reporting(failures)
     silent = sorted(ranks.known - waiting)
     if len(silent) == 1 and len(waiting) >= 1:
         reason = f"All other ranks report that they waited; rank {silent[0]} alone printed no failure."
         return Choice(either[0], Owner(silent[0], "inferred", None), False, reason)
     if len({each.owner.rank for each in either}) == 1 and len(ranks.known) <= 1 and either[0].block is None:
-        return Choice(either[0], Owner(None, None, None), False, "This rank only reports it; another one may have caused it.")
-    return Choice(either[0], Owner(None, None, None), False, "It is the first failure in the text, but it can be a consequence too.")
+        return Choice(
+            either[0], Owner(None, None, None), False, "This rank only reports it; another one may have caused it."
+        )
+    return Choice(
+        either[0],
+        Owner(None, None, None),
+        False,
+        "It is the first failure in the text, but it can be a consequence too.",
+    )
 
 
 def _died(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
@@ -166,7 +192,7 @@ def _reactive_only(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | 
         return None
     shown = [each for each in follows if each.raised is not None and each.signature.id != "child-failed"] or follows
     first = shown[0]
-    reporting = {each.owner.rank for each in shown if each.owner.rank is not None}
+    reporting = _reporting(failures)
     silent = sorted(ranks.known - reporting)
     if len(silent) == 1 and reporting:
         reason = f"Rank {silent[0]} alone printed no failure, while the others lost their connection."
@@ -189,9 +215,17 @@ def _without_consequences(failures: list[Failure], log: Log) -> list[Failure]:
     return kept
 
 
+def _reporting(failures: list[Failure]) -> set[int]:
+    """Ranks that printed a failure of their own; what the launcher says of them does not count."""
+    own = [each for each in failures if not _only_exit(each) and each.signature.id != "closing-signal"]
+    return {each.owner.rank for each in own if each.owner.rank is not None}
+
+
 def _only_exit(failure: Failure) -> bool:
-    return failure.raised is None and failure.signature.id in DEATHS | {"closing-signal"} and (
-        failure.row is not None or "exitcode" in failure.lines[0].text
+    return (
+        failure.raised is None
+        and failure.signature.id in DEATHS | {"closing-signal"}
+        and (failure.row is not None or "exitcode" in failure.lines[0].text)
     )
 
 
@@ -215,9 +249,19 @@ def _same(one: Failure, other: Failure) -> bool:
 def _on_all_ranks(alike: list[Failure], failures: list[Failure], log: Log, ranks: Ranks) -> bool:
     owners = {each.owner.rank for each in alike if each.owner.rank is not None}
     if len(owners) > 1:
-        return owners >= {each.owner.rank for each in failures if each.raised is not None and each.owner.rank is not None}
+        return owners >= {
+            each.owner.rank for each in failures if each.raised is not None and each.owner.rank is not None
+        }
+    if _ended_alike(log):
+        return True
     nameless = [each for each in alike if each.owner.rank is None]
     return len(nameless) > 1 and len(nameless) >= len(ranks.rows) > 1
+
+
+def _ended_alike(log: Log) -> bool:
+    """Every rank died by the same signal, whatever of it was printed."""
+    codes = {row.exitcode for row in log.rows}
+    return len(log.rows) > 1 and len(codes) == 1 and min(codes) < -1 and codes != {-15}
 
 
 def _why_first(first: Failure, started: list[Failure], failures: list[Failure]) -> str:
@@ -233,7 +277,9 @@ def _row_choice(row: Row, failures: list[Failure], reason: str) -> Choice:
     own = next((each for each in failures if each.row is row), None)
     lines = tuple(_row_lines(row))
     template = own or failures[0]
-    failure = template._replace(lines=lines, row=row, raised=None, block=None, owner=Owner(row.rank, "inferred", row.host))
+    failure = template._replace(
+        lines=lines, row=row, raised=None, block=None, owner=Owner(row.rank, "inferred", row.host)
+    )
     return Choice(failure, failure.owner, False, reason)
 
 
@@ -263,9 +309,9 @@ def _suspects(choice: Choice, failures: list[Failure], ranks: Ranks) -> tuple[Su
         return tuple(Suspect(int(rank), "named by the message") for rank in named)
     if choice.everywhere or choice.failure.role == "initiating":
         return ()
-    reporting = {each.owner.rank for each in failures if not _only_exit(each) and each.role != "initiating"}
+    reporting = _reporting(failures)
     silent = sorted(ranks.known - reporting)
-    if len(silent) > 4 or not reporting - {None}:
+    if len(silent) > 4 or not reporting:
         return ()
     return tuple(Suspect(rank, "printed no failure of its own") for rank in silent)
 

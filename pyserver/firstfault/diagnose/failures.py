@@ -14,12 +14,18 @@ from firstfault.library import Library, Role, Signature
 from firstfault.logs.log import Block, Line, Log, Raised, Row
 
 LIBRARY_PATH = re.compile(
-    r"site-packages|dist-packages|[\\/]lib(?:64)?[\\/]python\d|^<(?!ipython)|[\\/]torch[\\/](?:nn|distributed|_|utils|optim|autograd|cuda)"
+    r"site-packages|dist-packages|[\\/]lib(?:64)?[\\/]python\d|^<(?!ipython)"
+    r"|[\\/]torch[\\/](?:nn|distributed|_|utils|optim|autograd|cuda)"
     r"|[\\/][Ll]ib[\\/](?:multiprocessing|runpy|threading|concurrent|asyncio|json|pickle|importlib|subprocess|os)\b"
     r"|[\\/](?:pydevd?|_pydev|pydev_)|[\\/]bin[\\/](?:torchrun|accelerate|deepspeed|python\d?)|anaconda3?[\\/][Ll]ib[\\/]"
 )
 LAUNCHER = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException|CalledProcessError)$")
-LAUNCHER_PATH = re.compile(r"torch[\\/]distributed[\\/](?:run|launch|launcher|elastic)|accelerate[\\/]commands|deepspeed[\\/]launcher")
+LAUNCHER_PATH = re.compile(
+    r"torch[\\/]distributed[\\/](?:run|launch|launcher)|torch[\\/]distributed[\\/]elastic[\\/](?:agent|rendezvous)"
+    r"|accelerate[\\/]commands|deepspeed[\\/]launcher"
+)
+COLLATERAL: Role = "collateral"
+INITIATING: Role = "initiating"
 
 
 class Failure(NamedTuple):
@@ -70,15 +76,16 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
     occurrence = own.get(id(block))
     owner = ranks.of_raised(raised)
     if occurrence is None and _is_launcher(block):
-        signature, role = library.signatures["child-failed"], "collateral"
+        signature, role = library.signatures["child-failed"], COLLATERAL
     elif occurrence is None:
-        signature, role = library.signatures["user-exception"], "initiating"
+        signature, role = library.signatures["user-exception"], INITIATING
     else:
         signature, role = occurrence.signature, occurrence.signature.role
         owner = owner if owner.rank is not None else ranks.of_line(block.at, occurrence.captures)
     captures = occurrence.captures if occurrence else {}
-    lines = _evidence(raised, block)
-    return Failure(signature, role, captures, owner, lines, raised, block, None, occurrence is not None)  # type: ignore[arg-type]
+    return Failure(
+        signature, role, captures, owner, _evidence(raised, block), raised, block, None, occurrence is not None
+    )  # fmt: skip
 
 
 def _of_occurrence(found: Occurrence, ranks: Ranks) -> Failure:
@@ -87,7 +94,7 @@ def _of_occurrence(found: Occurrence, ranks: Ranks) -> Failure:
     if found.row is not None:
         row = found.row
         owner = Owner(row.rank, "inferred", row.host)
-        lines = (found.at, *(line for line in row.lines if "rank " in line.text or row.signal_text and row.signal_text in line.text))
+        lines = (found.at, *(line for line in row.lines if _tells_death(line, row)))
         captures.setdefault("pid", str(row.pid or ""))
     elif found.exit is not None and found.exit.local_rank is not None:
         captures.setdefault("pid", str(found.exit.pid))
@@ -98,23 +105,24 @@ def _of_occurrence(found: Occurrence, ranks: Ranks) -> Failure:
     return Failure(found.signature, found.signature.role, captures, owner, lines, None, None, found.row, True)
 
 
-def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
-    """The block of a chain that tells what failed: what was wrapped, the direct cause, the first of a context.
+def _tells_death(line: Line, row: Row) -> bool:
+    return "rank " in line.text or (row.signal_text is not None and row.signal_text in line.text)
 
-    While an exception was handled another one was raised: the first is the answer where it is a known failure or
-    came from the user's code; otherwise it was a library trying one way before another, and the last one counts.
+
+def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
+    """The block of a chain that tells what failed.
+
+    The innermost known failure is the answer, wherever it stands in the chain. Where none is known: what was wrapped,
+    and of a chain the last exception, if the user's code raised it: it was made to say more than its cause.
     """
     blocks = [each for each in raised.blocks if each.type] or list(raised.blocks)
-    for at, block in enumerate(blocks[:-1]):
-        if block.link != "context":
-            return block
-        later = blocks[at + 1 :]
-        signature = known.get(id(block))
-        if signature is not None and signature.role != "collateral":
-            return block
-        if signature is None and _in_user_code(block) and not any(id(each) in known for each in later):
-            return later[-1] if later[-1].type.rsplit(".", 1)[-1] not in ("KeyError", "AttributeError", "TypeError") else block
-    return blocks[-1]
+    telling = [each for each in blocks if id(each) in known and known[id(each)].role != "collateral"]
+    if telling:
+        return telling[0]
+    wrapped = [each for each in blocks if each.link == "wrapped"]
+    if wrapped:
+        return wrapped[-1] if len(wrapped) > 1 and wrapped[-2].link != "wrapped" else wrapped[0]
+    return blocks[-1] if _in_user_code(blocks[-1]) or id(blocks[0]) in known else blocks[0]
 
 
 def _in_user_code(block: Block) -> bool:
@@ -122,11 +130,10 @@ def _in_user_code(block: Block) -> bool:
 
 
 def _is_launcher(block: Block) -> bool:
-    if LAUNCHER.search(block.type) and not any(_in_user_code(block) for _ in (0,)):
+    """A launcher's wrapper around a process that failed; its frames are the launcher's own."""
+    if LAUNCHER.search(block.type) and not _in_user_code(block):
         return True
-    return bool(block.frames) and all(LIBRARY_PATH.search(f.file) for f in block.frames) and any(
-        LAUNCHER_PATH.search(f.file) for f in block.frames[-3:]
-    )
+    return bool(block.frames) and any(LAUNCHER_PATH.search(frame.file) for frame in block.frames[-3:])
 
 
 def _evidence(raised: Raised, block: Block) -> tuple[Line, ...]:

@@ -151,7 +151,12 @@ def _record(free: list[Line], at: int) -> str:
     line = free[at]
     texts = [line.text]
     for after in free[at + 1 : at + RECORD_LINES]:
-        if after.stream != line.stream or after.tags.time or after.tags.source or after.number != line.number + len(texts):
+        if (
+            after.stream != line.stream
+            or after.tags.time
+            or after.tags.source
+            or after.number != line.number + len(texts)
+        ):
             break
         texts.append(after.text)
     return "\n".join(texts)

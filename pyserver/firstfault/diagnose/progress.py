@@ -13,7 +13,8 @@ STEP = re.compile(
     re.IGNORECASE,
 )
 FINISHED = re.compile(
-    r"\b(?:training (?:is )?(?:complete|finished|done)|finished|completed|all done|saved?\b.{0,60}(?:model|final|checkpoint|\.pt))",
+    r"\b(?:training (?:is )?(?:complete|finished|done)|finished|completed|all done)"
+    r"|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
     re.IGNORECASE,
 )
 ENDED_BADLY = re.compile(
@@ -26,18 +27,17 @@ AFTER = 2
 
 def went_on(failure: Failure, log: Log) -> bool:
     """True where lines of progress that were not there before follow the failure, on its rank or, untold, anywhere."""
-    if failure.row is not None or ended_badly(log):
+    if failure.row is not None or log.rows:
         return False
+    bad = [line.order for line in log.lines if ENDED_BADLY.search(line.text)] + [each.at.order for each in log.exits]
     last = failure.raised.blocks[-1].lines[-1].order if failure.raised else failure.lines[0].order
+    if bad:
+        # The launcher saw a process fail: only a run that was started again and came to its end got over it.
+        return any(line.order > max(bad) and FINISHED.search(line.text) for line in log.lines)
     before = {_shape(line) for line in log.lines if line.order < last and STEP.search(line.text)}
     after = [line for line in log.lines if line.order > last and _same_writer(line, failure, log)]
     fresh = {_shape(line) for line in after if STEP.search(line.text)} - before
     return len(fresh) >= AFTER or any(FINISHED.search(line.text) for line in after)
-
-
-def ended_badly(log: Log) -> bool:
-    """The text shows that a process of the job ended with an error, so nothing before it counts as handled."""
-    return bool(log.rows or log.exits) or any(ENDED_BADLY.search(line.text) for line in log.lines)
 
 
 def _same_writer(line: Line, failure: Failure, log: Log) -> bool:

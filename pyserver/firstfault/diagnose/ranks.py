@@ -14,6 +14,9 @@ LOG_RECORD = re.compile(r"error|fail|exception|critical|crash", re.IGNORECASE)
 SPAWNED = re.compile(r"(?:-- Process|process) (?P<process>\d{1,6}) terminated")
 
 
+DEATH_CODES = {"Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Illegal instruction": -4, "Floating": -8}
+
+
 class Owner(NamedTuple):
     rank: int | None
     basis: RankBasis
@@ -60,10 +63,22 @@ class Ranks:
         before = self.log.lines[self._position[first] - 1] if self._position.get(first) else None
         if before is not None and before.tags.rank is not None and LOG_RECORD.search(before.text):
             return Owner(before.tags.rank, "inferred", before.tags.host)
-        found = SPAWNED.search(raised.blocks[-1].message)
-        if found and "spawn" in raised.blocks[-1].type:
-            return Owner(int(found["process"]), "inferred", owner.host)
-        return owner
+        for block in raised.blocks:
+            found = SPAWNED.search(block.message)
+            if found and "spawn" in block.type:
+                return Owner(int(found["process"]), "inferred", owner.host)
+        return self._of_death(raised) or owner
+
+    def _of_death(self, raised: Raised) -> Owner | None:
+        """A process that died by a signal printed no rank; its exit code in the table can tell it."""
+        code = _signal_code(raised)
+        rows = [row for row in self.log.rows if row.exitcode == code]
+        if code is not None and len(rows) == 1:
+            return Owner(rows[0].rank, "inferred", rows[0].host)
+        exits = [each for each in self.log.exits if each.code == code and each.local_rank is not None]
+        if code is not None and not rows and len(exits) == 1:
+            return self.of_local(exits[0].local_rank or 0, None)
+        return None
 
     def of_local(self, local_rank: int, host: str | None) -> Owner:
         ranks = self.local.get((host, local_rank)) or self.local.get((None, local_rank), set())
@@ -95,3 +110,12 @@ class Ranks:
         pairs += [(each.rank, each.local_rank) for each in self.log.streams if each.rank is not None]
         hosts = {row.host for row in self.log.rows if row.host}
         return len(hosts) <= 1 and all(local is None or rank == local for rank, local in pairs)
+
+
+def _signal_code(raised: Raised) -> int | None:
+    if raised.origin == "terminate":
+        return -6
+    if raised.origin != "fatal":
+        return None
+    message = raised.blocks[-1].message
+    return next((code for name, code in DEATH_CODES.items() if name in message), None)

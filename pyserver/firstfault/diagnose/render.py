@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 from firstfault.diagnose.report import Collateral, Evidence, Initiating, Report
 
-BOLD, DIM, RED, YELLOW, GREEN, CYAN, RESET = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[32m", "\x1b[36m", "\x1b[0m"
+BOLD, DIM, RED, YELLOW, GREEN, CYAN, RESET = (
+    "\x1b[1m",
+    "\x1b[2m",
+    "\x1b[31m",
+    "\x1b[33m",
+    "\x1b[32m",
+    "\x1b[36m",
+    "\x1b[0m",
+)
 EVIDENCE_WIDTH = 160
 
 

@@ -23,6 +23,7 @@ CAUSE = re.compile(r"The above exception was the direct cause of the following e
 CONTEXT = re.compile(r"During handling of the above exception, another exception occurred:")
 MEMBER = re.compile(r"[\s|]*\+[-+]{2,}(?: \d+ -+)?\s*$")
 IGNORED = re.compile(r"Exception ignored in")
+FORWARD_CALL = re.compile(r"Traceback of forward call that caused the error:")
 THREAD = re.compile(r"Exception in thread (?P<thread>.{1,100}?):?$")
 FATAL = re.compile(r"Fatal Python error: (?P<message>.{1,300})")
 FATAL_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.{0,80}\(most recent call first\):")
@@ -76,6 +77,8 @@ class _Reader:
             elif IGNORED.match(text):
                 ignored = True
                 self.at += 1
+            elif FORWARD_CALL.search(text):
+                self._skip_forward_call()
             elif named := THREAD.match(text):
                 thread = named["thread"]
                 self.at += 1
@@ -85,6 +88,12 @@ class _Reader:
                     self._keep(blocks, origin, link, ignored, thread)
                     link, ignored, thread = None, False, None
         return self.found
+
+    def _skip_forward_call(self) -> None:
+        """Anomaly mode shows where the forward call was; these frames raised nothing."""
+        self.at += 1
+        while self.at < len(self.lines) and self.lines[self.at].text[:1].isspace():
+            self.at += 1
 
     def _keep(self, blocks: list[Block], origin: Origin, link: Link | None, ignored: bool, thread: str | None) -> None:
         if link is not None and self.found and origin in ("traceback", "bare"):
@@ -147,7 +156,7 @@ class _Reader:
             line = self.lines[self.at]
             if WRAPPED.search(line.text) or (HEADER.search(line.text) and WRAPS_NEXT.search("\n".join(parts))):
                 self.at += 1
-                inner += self._traceback([line])
+                inner += self._quoted_chain(line)
                 lines = [*lines, *(each for block in inner for each in block.lines)]
                 continue
             if not self._continues(line, at, parts, loose):
@@ -158,6 +167,22 @@ class _Reader:
             self.at += 1
         own = Block(type_, "\n".join(parts).strip(), tuple(frames), at, tuple(lines), None)
         return [*(each._replace(link=each.link or "wrapped") for each in inner), own]
+
+    def _quoted_chain(self, header: Line) -> list[Block]:
+        """What a wrapper quotes may be a chain itself; its links stand between the tracebacks."""
+        blocks = self._traceback([header])
+        while True:
+            ahead = self.at
+            while ahead < len(self.lines) and not self.lines[ahead].text:
+                ahead += 1
+            text = self.lines[ahead].text if ahead < len(self.lines) else ""
+            link: Link | None = "cause" if CAUSE.search(text) else "context" if CONTEXT.search(text) else None
+            while link and ahead + 1 < len(self.lines) and not self.lines[ahead + 1].text:
+                ahead += 1
+            if link is None or ahead + 1 >= len(self.lines) or not HEADER.search(self.lines[ahead + 1].text):
+                return blocks
+            self.at = ahead + 2
+            blocks = [*blocks[:-1], blocks[-1]._replace(link=link), *self._traceback([self.lines[ahead + 1]])]
 
     def _continues(self, line: Line, at: Line, parts: list[str], loose: int) -> bool:
         text = line.text
