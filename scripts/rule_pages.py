@@ -1,5 +1,7 @@
 """The pages of the lint rules: each is the docstring of its module."""
 
+import re
+
 from firstfault.lint.rule import Rule, all_rules
 
 NOTE = "<!-- Printed from {source} by scripts/generate.py: change it there. -->"
@@ -14,13 +16,17 @@ def pages() -> dict[str, str]:
 
 
 def summary(rule: Rule) -> str:
-    """The first sentence of the page."""
-    return " ".join(rule.page.strip().split("\n\n")[0].split())
+    """The first sentence of the page, up to its colon."""
+    paragraphs = (" ".join(each.split()) for each in rule.page.strip().split("\n\n"))
+    first = next(each for each in paragraphs if not each.startswith("#"))
+    return re.split(r"[.:] ", first)[0].rstrip(".") + "."
 
 
 def _page(rule: Rule) -> str:
     source = f"pyserver/firstfault/lint/rules/{rule.name.replace('-', '_')}.py"
-    return f"{NOTE.format(source=source)}\n# {rule.code} {rule.name}\n\n{rule.page.strip()}\n"
+    text = rule.page.strip()
+    title = "" if text.startswith("# ") else f"# {rule.code} {rule.name}\n\n"
+    return f"{NOTE.format(source=source)}\n{title}{text}\n"
 
 
 def _index(rules: tuple[Rule, ...]) -> str:
