@@ -23,11 +23,10 @@ PULLING = {
 class Client:
     def __init__(self, command: list[str] = SERVE, cwd: Path | None = None) -> None:
         environment = {**os.environ, "PYTHONPATH": str(PYSERVER)}
-        self.process = subprocess.Popen(
-            command, stdin=-1, stdout=-1, stderr=-1, env=environment, cwd=cwd, bufsize=0 if command is None else -1
-        )
+        self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env=environment, cwd=cwd)
         self.settings: Any = None  # What workspace/configuration answers.
         self.asked: list[dict[str, Any]] = []  # Requests and notifications of the server, in their order.
+        self.answered: dict[Any, dict[str, Any]] = {}  # Responses that nobody has fetched yet.
         self.log: list[str] = []
         self._last_id = 0
         self._inbox: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -35,7 +34,11 @@ class Client:
         threading.Thread(target=self._read_log, daemon=True).start()
 
     def initialize(self, capabilities: dict[str, Any] | None = None, **params: Any) -> dict[str, Any]:
-        standard = {"processId": os.getpid(), "rootUri": None, "capabilities": PULLING if capabilities is None else capabilities}
+        standard = {
+            "processId": os.getpid(),
+            "rootUri": None,
+            "capabilities": PULLING if capabilities is None else capabilities,
+        }
         answer = self.request("initialize", {**standard, **params})
         self.notify("initialized", {})
         return answer
@@ -57,8 +60,10 @@ class Client:
         return self._last_id
 
     def answer(self, number: int | None) -> dict[str, Any]:
-        """The whole response to a request, ``result`` or ``error``."""
-        return self.until(lambda message: "method" not in message and message.get("id") == number)
+        """The whole response to a request, ``result`` or ``error``, one that came already included."""
+        if number not in self.answered:
+            self.until(lambda message: "method" not in message and message.get("id") == number)
+        return self.answered.pop(number)
 
     def request(self, method: str, params: Any) -> Any:
         response = self.answer(self.post(method, params))
@@ -84,6 +89,8 @@ class Client:
             assert message is not None, f"The server has ended:\n{''.join(self.log)}"
             self._serve(message)
             found = wanted(message)
+            if "method" not in message:
+                self.answered[message.get("id")] = message
             if "method" in message and (keep or not found):
                 self.asked.append(message)
             if found:

@@ -73,22 +73,30 @@ def _workspace_edit(ls: Server, document: Document, edits: list[types.TextEdit])
 
 
 def _ignore(ls: Server, document: Document, finding: Finding) -> Fix | None:
-    """The comment that silences the finding; None where it would not (inside a string, behind a backslash)."""
-    edit = _ignore_edit(document, finding)
-    left = linting.lint_again(ls, document, apply_edits(document.text, [edit]))
-    if left is None or any((each.code, each.span.start) == (finding.code, finding.span.start) for each in left):
-        return None
-    return Fix(f"Ignore {finding.code} on this line", "safe", (edit,))
+    """The comment that silences the finding; None where none can stand (inside a string, behind a backslash)."""
+    for line in sorted({finding.span.start.line, finding.span.end.line}):
+        edit = _ignore_edit(document, finding.code, line)
+        if _silences(ls, document, finding, edit):
+            return Fix(f"Ignore {finding.code} on this line", "safe", (edit,))
+    return None
 
 
-def _ignore_edit(document: Document, finding: Finding) -> Edit:
-    number = finding.span.start.line
+def _silences(ls: Server, document: Document, finding: Finding, edit: Edit) -> bool:
+    """Tried out rather than argued: the text still parses, and the finding is gone."""
+    from firstfault.lint.parse import syntax_error
+
+    text = apply_edits(document.text, [edit])
+    left = linting.lint_again(ls, document, text)
+    if left is None or syntax_error(text) is not None:
+        return False
+    return all((each.code, each.span.start) != (finding.code, finding.span.start) for each in left)
+
+
+def _ignore_edit(document: Document, code: str, number: int) -> Edit:
     line = document.line(number)
     present = _IGNORE.search(line)
     if present is not None and present[1].strip():
-        at = Position(number, present.end(1) + 1)
-        return Edit(Span(at, at), f", {finding.code}")
-    end = len(line.rstrip())
-    return Edit(
-        Span(Position(number, end + 1), Position(number, len(line) + 1)), f"  # firstfault: ignore[{finding.code}]"
-    )
+        inside = Position(number, present.end(1) + 1)
+        return Edit(Span(inside, inside), f", {code}")
+    blanks = Span(Position(number, len(line.rstrip()) + 1), Position(number, len(line) + 1))
+    return Edit(blanks, f"  # firstfault: ignore[{code}]")

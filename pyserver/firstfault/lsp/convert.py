@@ -2,7 +2,7 @@
 
 import os
 import re
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from lsprotocol import types
 
@@ -23,11 +23,8 @@ _WORDS = {"safe": "", "partial": "partial fix", "unsafe": "unsafe fix"}
 
 def path_of(uri: str) -> str | None:
     """The path of a ``file:`` URI, None for any other; percent-decoded, drive letters and shares included."""
-    try:
-        parts = urlsplit(uri)
-    except ValueError:
-        return None
-    if parts.scheme.lower() != "file":
+    parts = _parts(uri)
+    if parts is None or parts.scheme != "file":
         return None
     path = unquote(parts.path)
     if _DRIVE.match(path):
@@ -35,6 +32,17 @@ def path_of(uri: str) -> str | None:
     elif parts.netloc and parts.netloc != "localhost":
         path = f"//{unquote(parts.netloc)}{path}"
     return path.replace("/", "\\") if os.name == "nt" else path
+
+
+def scheme_of(uri: str) -> str:
+    parts = _parts(uri)
+    return parts.scheme if parts else ""
+
+
+def name_of(uri: str) -> str:
+    """What stands for the path in a URI that is none of a file: ``Untitled-1``."""
+    parts = _parts(uri)
+    return unquote(parts.path).strip("/") if parts else ""
 
 
 def uri_of(path: str) -> str:
@@ -68,6 +76,13 @@ def text_edits(document: Document, fix: Fix) -> list[types.TextEdit]:
         types.TextEdit(range=document.range(edit.span), new_text=_with_eol(edit.text, document.eol))
         for edit in fix.edits
     ]
+
+
+def _parts(uri: str) -> SplitResult | None:
+    try:
+        return urlsplit(uri)
+    except ValueError:  # Such as a bracket that opens an IPv6 address and never closes it.
+        return None
 
 
 def _with_eol(text: str, eol: str) -> str:

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
@@ -29,6 +29,7 @@ Say = Callable[[str], None]
 
 
 async def diagnose(ls: Server, params: Any) -> Report:
+    from firstfault.library import LibraryError
     from firstfault.logs.source import Unreadable
 
     text, name, paths, token = _checked(params)
@@ -38,7 +39,7 @@ async def diagnose(ls: Server, params: Any) -> Report:
         ls.diagnoses[token] = task
     try:
         return await _in_thread(lambda: _report(text, name, paths, say))
-    except Unreadable as error:
+    except (Unreadable, LibraryError) as error:
         raise RequestFailed(str(error)) from None
     finally:
         if token is not None:
@@ -73,12 +74,16 @@ def _report(text: str | None, name: str, paths: list[str], say: Say) -> Report:
     from firstfault.diagnose.report import to_json
     from firstfault.logs import source
 
+    started = time.perf_counter()
     sources = [source.from_text(text, name)] if text is not None else source.from_paths(paths)
     known = library.load()
     log = logs.read(_Announced(sources, say), known.prefixes)
+    for problem in log.problems:
+        logger.warning("Skipped: %s", problem)
     say(f"Comparing with {len(known.signatures)} known failures")
-    report: Report = to_json(diagnosed(log, known))  # type: ignore[assignment]
-    return report
+    report = diagnosed(log, known)
+    read = report.read._replace(seconds=round(time.perf_counter() - started, 3))
+    return cast(Report, to_json(report._replace(read=read)))
 
 
 class _Announced(list["Source"]):

@@ -5,18 +5,22 @@ from typing import Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
-from firstfault.lsp import linting, pages
+from firstfault import explain as explanation
+from firstfault.lint.rule import Finding
+from firstfault.lsp import linting
 from firstfault.lsp.protocol import ExplainResult
 from firstfault.lsp.wire import RequestFailed, Server
 
 
-def explain(ls: Server, params: Any) -> ExplainResult:
+def explain(_: Server, params: Any) -> ExplainResult:
     name = params.get("id") if isinstance(params, dict) else None
     if not isinstance(name, str):
         raise JsonRpcInvalidParams("firstfault/explain needs {id}.")
-    page = pages.page(name)
+    page = explanation.page(name)
     if page is None:
-        raise RequestFailed(f"Firstfault knows no rule and no failure named {name}.")
+        near = explanation.closest(name)
+        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        raise RequestFailed(f"There is no failure or rule {name}.{hint}")
     return {"markdown": page}
 
 
@@ -26,8 +30,14 @@ def hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
         return None
     at = document.offset(params.position)
     for finding in linting.findings(ls, document) or []:
-        page = pages.page(finding.code)
-        if page is not None and linting.touches(document, finding, at, at):
-            markdown = types.MarkupContent(kind=types.MarkupKind.Markdown, value=page)
+        if linting.touches(document, finding, at, at):
+            markdown = types.MarkupContent(kind=types.MarkupKind.Markdown, value=_page(finding))
             return types.Hover(contents=markdown, range=document.range(finding.span))
     return None
+
+
+def _page(finding: Finding) -> str:
+    """The rule's page without its title, which would shout in a hover; what it is about comes first."""
+    _, _, page = (explanation.page(finding.code) or "").partition("\n\n")
+    first, _, rest = page.partition("\n\n")
+    return f"{first}\n\n[{finding.code} {finding.name}]({finding.url})\n\n{rest}"

@@ -12,7 +12,6 @@ import os
 import time
 from functools import cache
 from hashlib import blake2b
-from urllib.parse import urlsplit
 
 from lsprotocol import types
 
@@ -153,7 +152,7 @@ def _diagnostics(ls: Server, document: Document) -> list[types.Diagnostic] | Non
 def _is_script(ls: Server, document: Document) -> bool:
     if not ls.settings.enabled or document.language != "python" or len(document.text) > LARGEST:
         return False
-    return urlsplit(document.uri).scheme.lower() in SCHEMES
+    return convert.scheme_of(document.uri) in SCHEMES
 
 
 def _is_shown(ls: Server, finding: Finding) -> bool:
@@ -174,8 +173,7 @@ def _root(ls: Server, document: Document) -> str | None:
 
 def _path(document: Document, root: str | None) -> str:
     """The document's path; one that was never saved gets a path where its imports are looked for, if anywhere."""
-    name = urlsplit(document.uri).path.strip("/")
-    return convert.path_of(document.uri) or os.path.join(root or NOWHERE, name)
+    return convert.path_of(document.uri) or os.path.join(root or NOWHERE, convert.name_of(document.uri))
 
 
 def _unsaved(ls: Server) -> dict[str, str]:

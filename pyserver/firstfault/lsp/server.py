@@ -18,9 +18,17 @@ def serve() -> int:
     """Serve until the client says ``exit``, closes the pipe or dies. Returns the exit status."""
     gc.disable()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
+    _leave_the_working_folder()
     stdout = _own_stdout()
     build().start_io(sys.stdin.buffer, stdout)
     return 0
+
+
+def _leave_the_working_folder() -> None:
+    """`python -m` looks for modules in the folder it is started in first: a user's `json.py` would be run as ours."""
+    here, home = os.getcwd(), os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if here != home:
+        sys.path[:] = [each for each in sys.path if each not in ("", ".", here)]
 
 
 def build() -> "Server":
