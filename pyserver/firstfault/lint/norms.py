@@ -74,7 +74,9 @@ def checks_for_batch_norm(script: Script) -> list[ast.expr]:
         if isinstance(parent := script.parent(node), (ast.Call, ast.Compare))
     ]
     by_type: list[ast.expr] = [
-        node for node in script.nodes(ast.Compare) if any(is_batch_norm_class(script, each) for each in node.comparators)
+        node
+        for node in script.nodes(ast.Compare)
+        if any(is_batch_norm_class(script, each) for each in node.comparators)
     ]
     return [*by_class, *by_name, *by_type]
 

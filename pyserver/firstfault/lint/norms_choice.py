@@ -8,10 +8,10 @@ import ast
 import operator
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from firstfault.lint.bindings import bindings
-from firstfault.lint.script import FUNCTIONS, Script, dotted
+from firstfault.lint.script import FUNCTIONS, Script, dotted, per_script
 
 _SWITCH = re.compile(r"norm|(?:^|_)(?:s|use|with|has|is)?_?bn(?:$|_)|batch_?stat", re.IGNORECASE)
 _OTHER_NORM = re.compile(r"\w*(?:Group|Layer|Instance|RMS|Frozen\w*)Norm\w*")
@@ -37,9 +37,8 @@ def may_be_reached(script: Script, node: ast.expr) -> bool:
     """False where a choice of the normalisation goes another way, or where the text does not tell which way it goes."""
     below: ast.AST = node
     for above in script.ancestors(node):
-        if isinstance(above, (ast.If, ast.IfExp)) and below is not above.test:
-            if not _may_be_taken(script, above.test, _is_in(below, above.body)):
-                return False
+        if isinstance(above, (ast.If, ast.IfExp)) and not _leads_to(script, above, below):
+            return False
         if isinstance(above, ast.Dict) and _offers_other_norms(script, above, below):
             return False
         if isinstance(above, ast.match_case):
@@ -52,8 +51,11 @@ def may_be_reached(script: Script, node: ast.expr) -> bool:
     return True
 
 
-def _is_in(node: ast.AST, body: list[ast.stmt] | ast.expr) -> bool:
-    return node in body if isinstance(body, list) else node is body
+def _leads_to(script: Script, choice: ast.If | ast.IfExp, below: ast.AST) -> bool:
+    if below is choice.test:
+        return True
+    branch = below in choice.body if isinstance(choice, ast.If) else below is choice.body
+    return _may_be_taken(script, choice.test, branch)
 
 
 def _may_be_taken(script: Script, test: ast.expr, branch: bool) -> bool:
@@ -88,11 +90,9 @@ def _offers_other_norms(script: Script, table: ast.Dict, below: ast.AST) -> bool
 def _passes_earlier_returns(script: Script, statement: ast.stmt) -> bool:
     """``if norm == "group": return ...`` above decides about what comes after it."""
     block = script.block(statement)
-    for earlier in block[: block.index(statement)]:
-        if isinstance(earlier, ast.If) and isinstance(earlier.body[-1], (ast.Return, ast.Raise, ast.Continue)):
-            if not _may_be_taken(script, earlier.test, False):
-                return False
-    return True
+    above = [each for each in block[: block.index(statement)] if isinstance(each, ast.If)]
+    leaving = [each for each in above if isinstance(each.body[-1], (ast.Return, ast.Raise, ast.Continue))]
+    return all(_may_be_taken(script, each.test, False) for each in leaving)
 
 
 def _default_is_used(script: Script, function: ast.AST, node: ast.expr) -> bool:
@@ -102,7 +102,7 @@ def _default_is_used(script: Script, function: ast.AST, node: ast.expr) -> bool:
         return True
     for name, default in _parameters(arguments):
         if default is node:
-            handed = [_argument(call, function, name) for call in _calls(script, function)]
+            handed = [argument_of(call, function, name) for call in calls_of(script, function)]
             return not handed or any(each is None for each in handed)
     return True
 
@@ -171,34 +171,43 @@ def _values(script: Script, node: ast.expr, depth: int) -> list[object]:
 
 
 def _handed_over(script: Script, parameter: ast.AST, default: ast.expr | None, depth: int) -> list[object]:
-    """What the calls of this file give to a parameter; its default where they give nothing, or where there is no call."""
+    """What the calls of this file give to a parameter; its default where they give nothing, or there are none."""
     function = script.function(parameter)
     if function is None or not isinstance(parameter, ast.arg):
         return [_UNKNOWN]
-    given: list[object] = []
-    calls = _calls(script, function)
+    own = _values(script, default, depth - 1) if default is not None else []
+    calls = calls_of(script, function)
+    found: list[object] = [] if calls else own
     for call in calls:
-        argument = _argument(call, function, parameter.arg)
-        if argument is not None:
-            given += _values(script, argument, depth - 1) if isinstance(argument, ast.expr) else [_UNKNOWN]
-        elif default is not None:
-            given += _values(script, default, depth - 1)
-    if not calls and default is not None:
-        return _values(script, default, depth - 1)
-    return given or [_UNKNOWN]
+        given = argument_of(call, function, parameter.arg)
+        if given is None or given == "hidden":
+            found += own
+        if given is not None:
+            found += [_UNKNOWN] if given == "hidden" else _values(script, given, depth - 1)
+    return found or [_UNKNOWN]
 
 
-def _calls(script: Script, function: ast.AST) -> list[ast.Call]:
+def calls_of(script: Script, function: ast.AST) -> list[ast.Call]:
     """The calls of a function of this file, those of its class where it is ``__init__``."""
     name = getattr(function, "name", "")
     owner = script.parent(function)
     if name == "__init__" and isinstance(owner, ast.ClassDef):
         name = owner.name
-    return [call for call in script.nodes(ast.Call) if name and dotted(call.func).rpartition(".")[2] == name]
+    return _calls_by_name(script).get(name, [])
 
 
-def _argument(call: ast.Call, function: ast.AST, name: str) -> ast.AST | None:
-    """The argument that a call gives to a parameter; the call itself where a star hides it; None for the default."""
+@per_script
+def _calls_by_name(script: Script) -> dict[str, list[ast.Call]]:
+    found: dict[str, list[ast.Call]] = {}
+    for call in script.nodes(ast.Call):
+        name = dotted(call.func).rpartition(".")[2]
+        if name:
+            found.setdefault(name, []).append(call)
+    return found
+
+
+def argument_of(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Literal["hidden"] | None:
+    """The argument that a call gives to a parameter: None for the default, "hidden" where ``*args`` may hold it."""
     for each in call.keywords:
         if each.arg == name:
             return each.value
@@ -206,11 +215,10 @@ def _argument(call: ast.Call, function: ast.AST, name: str) -> ast.AST | None:
     if positional and positional[0] in ("self", "cls"):
         positional = positional[1:]
     index = positional.index(name) if name in positional else len(call.args)
-    if any(isinstance(each, ast.Starred) for each in call.args[: index + 1]) or any(
-        each.arg is None for each in call.keywords
-    ):
-        return call.func
-    return call.args[index] if index < len(call.args) else None
+    starred = any(isinstance(each, ast.Starred) for each in call.args[: index + 1])
+    if not starred and index < len(call.args):
+        return call.args[index]
+    return "hidden" if starred or any(each.arg is None for each in call.keywords) else None
 
 
 def _positional(function: ast.AST) -> list[ast.arg]:

@@ -1,0 +1,128 @@
+"""Model families of torchvision, timm and segmentation_models_pytorch that come with BatchNorm.
+
+A small table of what their documentation and sources say of the default configuration. A name that is not in it is
+unknown, which is not the same as "no BatchNorm".
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from firstfault.lint.bindings import bindings, keyword
+from firstfault.lint.norms import BatchNorm, is_batch_norm_class
+from firstfault.lint.norms_choice import argument_of, calls_of, may_be_reached
+from firstfault.lint.script import Script, dotted
+
+_PREFIXES = ("tf_", "tv_", "gluon_", "legacy_", "ssl_", "swsl_", "ig_", "timm-", "tu-", "hf_hub:timm/", "hf-hub:timm/")
+_WITH_BATCH_NORM = re.compile(
+    r"(?:wide_)?resnet\d|resnext\d|(?:se_?|sk|eca|ecas?e?|res2|cs|cs3|csp)resnex?t|resnest\d|res2ne[xt]+\d|senet\d"
+    r"|efficientnet|mixnet|mnasnet|mobilenet_?v[1-4]|fbnet|densenet\d|inception_|googlenet|regnet"
+    r"|shufflenet|xception|vgg\d+_bn|hrnet_|dla\d|dpn\d|rexnet|repvgg|ghostnet|cspdarknet|darknet\d|ese_vovnet|lcnet"
+    r"|tinynet|hardcorenas|spnasnet|gernet|nasnet|pnasnet|deeplabv3_|fcn_resnet|lraspp_|r3d_18|mc3_18|r2plus1d_18|s3d$",
+    re.IGNORECASE,
+)
+_WITHOUT = re.compile(r"_gn(?:_|$)|_bit(?:_|$)|bit$|evos|^nf_|nfnet|rcnn|retinanet")
+_TORCHVISION = re.compile(r"torchvision\.models\.(?:\w+\.)*(\w+)")
+_SMP_MODELS = re.compile(r"segmentation_models_pytorch\.(?:\w+\.)*(\w+)")
+_DEFAULT_ENCODER = "resnet34"
+_DEPTH = 4
+
+
+def families(script: Script) -> list[BatchNorm]:
+    """The calls of a script that build a model of a family with BatchNorm."""
+    return list(_families(script))
+
+
+def has_batch_norm(family: str) -> bool:
+    """Whether the table says that models of this name have BatchNorm in their default configuration."""
+    name = family.partition(".")[0].lower()
+    while prefix := next((each for each in _PREFIXES if name.startswith(each)), ""):
+        name = name.removeprefix(prefix)
+    return bool(_WITH_BATCH_NORM.match(name)) and not _WITHOUT.search(name)
+
+
+def _families(script: Script) -> Iterator[BatchNorm]:
+    for call in script.nodes(ast.Call):
+        name = next((each for each in _model_names(script, call) if has_batch_norm(each)), None)
+        if name is None or _has_own_norm(script, call):
+            continue
+        if may_be_reached(script, call):
+            yield BatchNorm(call, "family", name)
+
+
+def _model_names(script: Script, call: ast.Call) -> list[str]:
+    """What the call builds, by the name that the library gives it."""
+    qualified = script.qualified(call.func)
+    if qualified.rpartition(".")[2] == "create_model" and qualified.startswith("timm"):
+        named = call.args[0] if call.args else keyword(call, "model_name")
+        return _strings(script, named) if named is not None else []
+    torchvision = _TORCHVISION.fullmatch(qualified)
+    if torchvision:
+        return [torchvision[1]] if torchvision[1][0].islower() else []
+    smp = _SMP_MODELS.fullmatch(qualified)
+    return _encoders(script, call) if smp and smp[1][0].isupper() else []
+
+
+def _encoders(script: Script, call: ast.Call) -> list[str]:
+    """The encoder of a segmentation model; its decoder follows the same habit, with the same switch."""
+    named = keyword(call, "encoder_name") or (call.args[0] if call.args else None)
+    return _strings(script, named) if named is not None else [_DEFAULT_ENCODER]
+
+
+def _has_own_norm(script: Script, call: ast.Call) -> bool:
+    """``norm_layer=`` with something that is not BatchNorm, or that the text does not tell."""
+    given = keyword(call, "norm_layer")
+    return given is not None and not is_batch_norm_class(script, given)
+
+
+def _strings(script: Script, node: ast.expr, depth: int = _DEPTH) -> list[str]:
+    """The words that an expression can stand for: a literal, a constant, a default, an argument of this file."""
+    if isinstance(node, ast.Constant):
+        return [node.value] if isinstance(node.value, str) else []
+    if isinstance(node, ast.IfExp):
+        return [*_strings(script, node.body, depth), *_strings(script, node.orelse, depth)]
+    name = dotted(node)
+    if not name or not depth:
+        return []
+    places = bindings(script, name, node)
+    if not places and "." in name:
+        return _settings(script, name.rpartition(".")[2], depth)
+    found: list[str] = []
+    for binding in places:
+        if binding.kind == "parameter":
+            found += _given(script, binding.node, depth)
+        if binding.value is not None and binding.kind in ("assign", "parameter"):
+            found += _strings(script, binding.value, depth - 1)
+    return found
+
+
+def _given(script: Script, parameter: ast.AST, depth: int) -> list[str]:
+    function = script.function(parameter)
+    if function is None or not isinstance(parameter, ast.arg):
+        return []
+    given = [argument_of(call, function, parameter.arg) for call in calls_of(script, function)]
+    return [text for each in given if isinstance(each, ast.expr) for text in _strings(script, each, depth - 1)]
+
+
+def _settings(script: Script, attribute: str, depth: int) -> list[str]:
+    """``args.arch`` and ``CFG.arch``: the default of an option, the value in a class of settings."""
+    found: list[str] = []
+    for call in script.nodes(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and _is_option(call, attribute):
+            default = keyword(call, "default")
+            found += _strings(script, default, depth - 1) if default is not None else []
+    for node in script.nodes(ast.ClassDef):
+        for statement in node.body:
+            if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
+                targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
+                if any(dotted(each) == attribute for each in targets):
+                    found += _strings(script, statement.value, depth - 1)
+    return found
+
+
+def _is_option(call: ast.Call, attribute: str) -> bool:
+    dest = keyword(call, "dest")
+    if isinstance(dest, ast.Constant):
+        return dest.value == attribute
+    flags = [each.value for each in call.args if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return any(each.lstrip("-").replace("-", "_") == attribute for each in flags)

@@ -1,0 +1,158 @@
+"""Whether BatchNorm is kept from seeing the micro-batches: held in eval mode, frozen, or replaced."""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from firstfault.lint.norms import checks_for_batch_norm, mentions_other_norm
+from firstfault.lint.script import FUNCTIONS, LOOPS, Script, dotted, per_script
+from firstfault.lint.training_loop import TrainingLoop, called_function
+
+_BN = r"(?:bn|batch_?norms?|norms?|stats|statistics|norm_layers?)"
+_FREEZES = re.compile(
+    rf"(?:freeze|fix|hold|lock)\w*_{_BN}(?![a-z])|{_BN}_(?:to_)?(?:eval|frozen|freeze)(?![a-z])|freezebn|fixbn"
+    r"|convert_frozen_batchnorm|freeze_?batch_?norm",
+    re.IGNORECASE,
+)
+_REPLACES = re.compile(
+    r"(?:replace|swap|remove|convert|change)\w*_(?:bn|batch_?norms?)(?![a-z])|(?:bn|batch_?norm)_?(?:to|2)_?(?:gn|ln|in|group|layer|instance)",
+    re.IGNORECASE,
+)
+_KEEPS_BATCH_NORM = re.compile(r"sync|split", re.IGNORECASE)
+
+
+def is_held(script: Script, loop: TrainingLoop) -> bool:
+    """Whether no BatchNorm of the loop's model normalises by its micro-batch, as far as this file tells."""
+    return is_frozen(script) or _trains_in_eval_mode(script, loop)
+
+
+@per_script
+def is_frozen(script: Script) -> bool:
+    """Whether the file puts its BatchNorm layers into eval mode, or other layers into their place."""
+    by_check = any(
+        _is_used(script, test) for test in checks_for_batch_norm(script) if _freezes_or_replaces(script, test)
+    )
+    return by_check or any(_freezes_by_name(script, node) for node in script.nodes(ast.Name, ast.Attribute))
+
+
+def set_aside(script: Script, name: str) -> bool:
+    """Whether a layer is put into eval mode by its own name: ``self.bn1.eval()``."""
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and dotted(call.func.value) == name
+        for call in script.nodes(ast.Call)
+    )
+
+
+def _freezes_or_replaces(script: Script, test: ast.expr) -> bool:
+    """The code that a test decides about: the branch of an ``if``, the element of a comprehension."""
+    decided = _decided(script, test)
+    if any(_sets_eval_mode(node) for part in decided for node in ast.walk(part)):
+        return True
+    return mentions_other_norm(script, decided) and any(
+        _puts_in_place(node) for part in decided for node in ast.walk(part)
+    )
+
+
+def _decided(script: Script, test: ast.expr) -> list[ast.AST]:
+    for above in script.ancestors(test):
+        if isinstance(above, ast.If):
+            return list(above.body)
+        if isinstance(above, ast.stmt):
+            return [above]
+    return []
+
+
+def _sets_eval_mode(node: ast.AST) -> bool:
+    if isinstance(node, ast.Assign):
+        value = node.value
+        sets = any(isinstance(each, ast.Attribute) and each.attr == "training" for each in node.targets)
+        return sets and isinstance(value, ast.Constant) and value.value is False
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return False
+    if node.func.attr == "train":
+        return bool(node.args) and isinstance(node.args[0], ast.Constant) and node.args[0].value is False
+    return node.func.attr == "eval"
+
+
+def _puts_in_place(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return dotted(node.func) in ("setattr", "module.add_module")
+    return isinstance(node, (ast.Assign, ast.Return))
+
+
+def _is_used(script: Script, test: ast.expr) -> bool:
+    """A function that nobody names freezes nothing; ``train`` is called as the module's own mode switch."""
+    function = script.function(test)
+    name = getattr(function, "name", "")
+    if not name or name in ("train", "__init__", "forward", "on_train_epoch_start", "on_epoch_start"):
+        return True
+    return any(
+        dotted(node).rpartition(".")[2] == name
+        for node in script.nodes(ast.Name, ast.Attribute)
+        if all(above is not function for above in script.ancestors(node))
+    )
+
+
+def _freezes_by_name(script: Script, node: ast.expr) -> bool:
+    """``freeze_bn(model)``, ``model.apply(set_bn_eval)``, where the function is not in this file to be read."""
+    name = node.attr if isinstance(node, ast.Attribute) else dotted(node)
+    if not _is_called_or_applied(script, node) or _is_defined_here(script, name):
+        return False
+    return bool(_FREEZES.search(name) or (_REPLACES.search(name) and not _KEEPS_BATCH_NORM.search(name)))
+
+
+def _is_called_or_applied(script: Script, node: ast.expr) -> bool:
+    parent = script.parent(node)
+    if not isinstance(parent, ast.Call):
+        return False
+    return parent.func is node or (isinstance(parent.func, ast.Attribute) and parent.func.attr == "apply")
+
+
+def _is_defined_here(script: Script, name: str) -> bool:
+    return any(each.rpartition(".")[2] == name for each in script.definitions)
+
+
+def _trains_in_eval_mode(script: Script, loop: TrainingLoop) -> bool:
+    """``model.eval()`` above the loop and no ``model.train()`` anywhere: fine-tuning with all statistics frozen."""
+    called = {dotted(call.func) for place in _places(script, loop) for call in _calls(place)}
+    for function in _functions(script, loop):
+        for call in _mode_switches(script, function):
+            name = dotted(call.func.value)  # type: ignore[attr-defined]
+            above = call.lineno < loop.backwards[0].node.lineno
+            if call.func.attr == "eval" and above and name in called and not _is_trained(script, name):  # type: ignore[attr-defined]
+                return True
+    return False
+
+
+def _places(script: Script, loop: TrainingLoop) -> Iterator[ast.AST]:
+    """The loop, and the functions of the file that it calls."""
+    yield loop.node
+    for call in _calls(loop.node):
+        helper = called_function(script, call)
+        if helper is not None:
+            yield helper
+
+
+def _calls(root: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(root) if isinstance(node, ast.Call))
+
+
+def _functions(script: Script, loop: TrainingLoop) -> Iterator[ast.AST]:
+    yield next((each for each in script.ancestors(loop.node) if isinstance(each, FUNCTIONS)), script.tree)
+
+
+def _mode_switches(script: Script, function: ast.AST) -> Iterator[ast.Call]:
+    """Unconditional ``x.eval()`` statements of a function itself."""
+    for call in _calls(function):
+        if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("eval", "train"):
+            continue
+        around = [each for each in script.ancestors(call) if not isinstance(each, (*LOOPS, ast.Expr, ast.With))]
+        if isinstance(script.parent(call), ast.Expr) and around[0] is function:
+            yield call
+
+
+def _is_trained(script: Script, name: str) -> bool:
+    return any(
+        isinstance(call.func, ast.Attribute) and call.func.attr == "train" and dotted(call.func.value) == name
+        for call in script.nodes(ast.Call)
+    )
