@@ -68,8 +68,8 @@ Under `torch.distributed` the count is summed over the ranks and the mean over r
 
 The fix is marked unsafe where micro-batches that are left over at the end of an epoch stay in the gradients while the
 count starts again. It is not offered where the loss has several terms (each needs a denominator of its own), where the
-labels that enter the loss cannot be named at the loop, where weights per class change the denominator, or where gradients
-cannot be rescaled before the step (DeepSpeed, mmengine).
+labels that enter the loss cannot be named at the loop, where weights per class change the denominator, or where
+gradients cannot be rescaled before the step (DeepSpeed, mmengine).
 
 ## Limits
 
@@ -96,6 +96,7 @@ from firstfault.lint.script import Script
 from firstfault.lint.token_counts import VaryingCount, varying_count
 from firstfault.lint.training_loop import TrainingLoop, training_loops
 from firstfault.lint.window import Window
+from firstfault.lint.window_fix import window_fix
 from firstfault.lint.workspace import Workspace
 
 _SEVERITY: dict[str, Severity] = {"same-file": "error", "sibling": "warning", "advisory": "hint"}
@@ -124,7 +125,9 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
             place = _place(script, average, backward, term)
             message = _message(script, loop.window, average, count, term)
             related = _related(script, loop.window, count)
-            return place, Hit(script.span(place), _severity(loop.window, count), message, related, ())
+            fix = window_fix(script, loop, terms, average)
+            fixes = (fix,) if fix else ()
+            return place, Hit(script.span(place), _severity(loop.window, count), message, related, fixes)
     return None
 
 
