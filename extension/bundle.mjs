@@ -20,7 +20,7 @@ const libs = path.join(here, "bundled", "libs");
 
 rmSync(libs, { recursive: true, force: true });
 pip(["--only-binary=:all:", ...PINNED]);
-pip([root]);
+pip([...(isBuilderHere() ? ["--no-build-isolation"] : []), root]);
 for (const file of filesBelow(libs)) if (isNoise(file)) rmSync(file);
 rmSync(path.join(libs, "bin"), { recursive: true, force: true });
 refuseCompiled();
@@ -29,6 +29,11 @@ function pip(what) {
   const options = ["install", "--quiet", "--no-deps", "--no-compile", "--disable-pip-version-check", "--target", libs];
   const { status, error } = spawnSync(python(), ["-m", "pip", ...options, ...what], { stdio: "inherit", cwd: root });
   if (status !== 0) throw new Error(`pip could not install ${what.join(" ")}: ${error ?? `exit status ${status}`}`);
+}
+
+/** Where the build backend is installed already, pip need not fetch it: then this works without a network. */
+function isBuilderHere() {
+  return spawnSync(python(), ["-c", "import hatchling"]).status === 0;
 }
 
 /** PYTHON where it is set, else the development environment's, else the one on PATH. */

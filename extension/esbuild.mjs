@@ -12,6 +12,7 @@ const common = {
   platform: "node",
   target: "node20",
   external: ["vscode"],
+  loader: { ".css": "text" },
   logLevel: "warning",
 };
 

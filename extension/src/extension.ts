@@ -61,7 +61,7 @@ function listOf(selected: unknown): vscode.Uri[] | undefined {
 }
 
 function exampleOf(context: vscode.ExtensionContext): vscode.Uri {
-  return vscode.Uri.joinPath(context.extensionUri, "extension", "media", "walkthrough", "example.log");
+  return vscode.Uri.joinPath(context.extensionUri, "examples", "run.log");
 }
 
 /** The server starts with the first Python document; a window without one costs no process. */

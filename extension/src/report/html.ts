@@ -53,6 +53,16 @@ const VERDICTS: Record<Report["verdict"], { chip: string; plain: string }> = {
   "no-failure": { chip: "No failure", plain: "" },
 };
 
+/** What the reason of a report is a reason for. */
+const WHY: Record<Report["verdict"], string> = {
+  established: "Why this came first",
+  "symptom-only": "Why this is the first sign",
+  "no-failure": "What was seen",
+};
+
+/** A place with a longer name stands above its line, not beside it. */
+const LONG_LABEL = 22;
+
 /** Builds the body and numbers the actions on the way. */
 class Page {
   readonly actions: Action[] = [];
@@ -130,7 +140,7 @@ ${initiating && html`<dt>Where</dt><dd id="where">${this.#where(initiating)}</dd
 
   #why(initiating: Initiating): Markup {
     return section(
-      this.#report.verdict === "no-failure" ? "What was seen" : "Why this came first",
+      WHY[this.#report.verdict],
       html`${paragraph(initiating.reason)}${this.#evidence(initiating.evidence)}`,
     );
   }
@@ -160,7 +170,8 @@ ${initiating && html`<dt>Where</dt><dd id="where">${this.#where(initiating)}</dd
 
   #consequence({ signature, ranks, reason, evidence }: Collateral): Markup {
     return html`<li>
-<p>${ranks.length > 0 && html`<span class="rank quiet">${ranksText(ranks)}</span> `}${this.#explain(signature)} ${reason}</p>
+<p>${ranks.length > 0 && html`<span class="rank quiet">${ranksText(ranks)}</span> `}${this.#explain(signature)}</p>
+${paragraph(reason)}
 ${evidence.length > 0 && html`<details><summary>${count(evidence.length, "line")}</summary>${this.#evidence(evidence)}</details>`}
 </li>`;
   }
@@ -215,7 +226,7 @@ ${evidence.length > 0 && html`<details><summary>${count(evidence.length, "line")
   #evidence(evidence: readonly Evidence[]): Markup {
     const lines = evidence.map(
       ({ file, line, text }) =>
-        html`<li>${this.#link(file, line, text)}<code class="quote">${readable(text)}</code></li>`,
+        html`<li class="${this.view.place(file, line).label.length > LONG_LABEL && "stacked"}">${this.#link(file, line, text)}<code class="quote">${readable(text)}</code></li>`,
     );
     return html`<ol class="evidence">${lines}</ol>`;
   }
@@ -260,10 +271,10 @@ function what({ verdict, initiating }: Report): Markup {
   const { plain } = VERDICTS[verdict];
   if (initiating?.exception) {
     const message = shortened(readable(initiating.message), 400);
-    return html`<code class="exception">${initiating.exception}</code>${message && html`<span class="message">${message}</span>`}`;
+    return html`<code class="failure"><b>${initiating.exception}</b>${message && `: ${message}`}</code>`;
   }
   if (initiating) return html`${shortened(readable(initiating.message), 400) || plain}`;
-  return html`${plain || "Nothing here failed, or every fault was handled and the run went on."}`;
+  return html`${plain || "No failure stands in this text, or each was handled and the run went on."}`;
 }
 
 function rankBadge({ rank, rank_basis }: Initiating, severalRanks: boolean): Markup | undefined {
