@@ -271,7 +271,7 @@ def _size_seen_from(script: Script, call: ast.Call, window: Window) -> str | Non
     node = window.size_node
     if isinstance(node, ast.Constant) and isinstance(node.value, int):
         return str(node.value)
-    if not isinstance(node, ast.Name) or window.resolved is None:
+    if not isinstance(node, ast.Name):
         return None
     return node.id if _is_module_constant(script, node.id) and not _is_shadowed(script, node.id, call) else None
 

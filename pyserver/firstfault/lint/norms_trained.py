@@ -100,7 +100,7 @@ def builders(script: Script, loop: TrainingLoop | None) -> Builders | None:
     """The builders of what a loop trains, or None where the text does not tell what its optimizers hold."""
     steppers = [each for each in _optimizer_calls(script) if loop and _is_stepped_by(script, each, loop)]
     calls = steppers or _optimizer_calls(script)
-    seeds = [each for call in calls for each in (*call.args, *(one.value for one in call.keywords))]
+    seeds = [each for call in calls for each in _parameters_of(script, call)]
     found = Builders(script, seeds) if seeds else None
     return found if found and _tells_something(found) else None
 
@@ -197,6 +197,12 @@ def _makes_an_optimizer(script: Script, call: ast.Call) -> bool:
     return bool(_OPTIMIZER.search(name)) and not _NOT_AN_OPTIMIZER.search(name) and not name.startswith("_")
 
 
+def _parameters_of(script: Script, call: ast.Call) -> list[ast.expr]:
+    """What an optimizer is given to train: torch's own take it first, others anywhere."""
+    given = [*call.args, *(each.value for each in call.keywords)]
+    return given[:1] if script.qualified(call.func).startswith("torch.optim.") and call.args else given
+
+
 def _is_stepped_by(script: Script, made: ast.Call, loop: TrainingLoop) -> bool:
     return any(made in _origins(script, each) for each in _stepped(loop))
 
@@ -282,7 +288,23 @@ def _added(script: Script) -> dict[str, list[ast.Call]]:
 
 
 def _tells_something(found: Builders) -> bool:
-    """Whether the way back ends at something that builds, not at a bare parameter or a setting."""
-    return bool(found.imported) or any(
-        isinstance(each, (*_DEFINITIONS, *FUNCTIONS, ast.Call)) for each in found.expressions
+    """Whether the way back ends where something is built, not at a bare parameter or a setting."""
+    return any(
+        isinstance(each, ast.ClassDef) or any(_builds(found.script, call) for call in _calls_in(each))
+        for each in found.expressions
     )
+
+
+def _calls_in(node: ast.AST) -> Iterator[ast.Call]:
+    return (each for each in ast.walk(node) if isinstance(each, ast.Call))
+
+
+def _builds(script: Script, call: ast.Call) -> bool:
+    """A class is called, or a function of another module that is not torch's own."""
+    head, _, rest = script.qualified(call.func).partition(".")
+    name = rest.rpartition(".")[2] or head
+    is_own = dotted(call.func).partition(".")[0] in script.imports and head not in _NOT_BUILDING
+    return name[:1].isupper() or is_own
+
+
+_NOT_BUILDING = ("torch", "math", "numpy", "itertools", "functools", "os", "accelerate", "deepspeed", "apex")
