@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from firstfault.lint.bindings import Binding, bindings
 from firstfault.lint.norms_choice import argument_of, calls_of
-from firstfault.lint.script import FUNCTIONS, Script, dotted, per_script
+from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.training_loop import TrainingLoop
 
 _OPTIMIZER = re.compile(r"optim|adam|sgd|adagrad|adadelta|rmsprop|lion|lamb|lars|adafactor|lbfgs|prodigy|muon", re.I)
