@@ -71,10 +71,22 @@ def test_patterns_end_soon_on_hostile_lines(signature: Signature) -> None:
 @pytest.mark.parametrize("signature", LIBRARY.signatures.values(), ids=lambda each: each.id)
 def test_words_need_only_what_the_patterns_can_capture(signature: Signature) -> None:
     """Every class has words to say even where no value at all was captured."""
-    engine = {"rank": "3", "exception": "ValueError", "message": "boom", "file": "train.py", "line": "7", "function": "f"}
+    engine = {
+        "rank": "3",
+        "exception": "ValueError",
+        "message": "boom",
+        "file": "train.py",
+        "line": "7",
+        "function": "f",
+    }
     row = {"exitcode": "1", "pid": "4242", "host": "node-1"}
     assert fill(signature.cause, {**engine, **row, **_all_captures(signature)}).strip()
     assert any(fill(fix, {**engine, **row, **_all_captures(signature)}) for fix in signature.fix)
+
+
+@pytest.mark.parametrize("signature", LIBRARY.signatures.values(), ids=lambda each: each.id)
+def test_named_siblings_exist(signature: Signature) -> None:
+    assert {*signature.narrows, *signature.related} <= set(LIBRARY.signatures)
 
 
 def _all_captures(signature: Signature) -> dict[str, str]:
@@ -146,7 +158,9 @@ def test_the_loader_names_what_could_run_away(pattern: str, fault: str) -> None:
 
 
 def test_bounded_patterns_pass() -> None:
-    assert not list(pattern_faults(r"CUDA out of memory\. Tried to allocate (?P<wanted>[\d.]+ [KMG]i?B)[^\n]{0,200}free"))
+    assert not list(
+        pattern_faults(r"CUDA out of memory\. Tried to allocate (?P<wanted>[\d.]+ [KMG]i?B)[^\n]{0,200}free")
+    )
 
 
 def test_fill_drops_what_has_no_value() -> None:

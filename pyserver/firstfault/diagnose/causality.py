@@ -6,14 +6,14 @@ Each step answers with a ``Choice`` that carries its reason, so that the report 
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from firstfault.diagnose.failures import Failure
 from firstfault.diagnose.ranks import Owner, Ranks
 from firstfault.diagnose.report import Suspect
 from firstfault.library import Library
-from firstfault.logs.log import Line, Log, Row
+from firstfault.logs.log import Log, Row
 
 PHYSICAL = frozenset(
     ("host-oom-kill", "k8s-oomkilled", "time-limit", "preempt", "node-fail", "scancel", "evicted", "node-lost")
@@ -41,15 +41,14 @@ class Verdict(NamedTuple):
     contradictions: tuple[str, ...]
 
 
-Step = Callable[[list[Failure], Log, Ranks], Choice | None]
+Step = Callable[[list[Failure], Log, Ranks, Library], Choice | None]
 
 
 def decide(failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> Verdict:
     failures = _without_consequences(failures, log)
     for step in (_physical, _named, _earliest_initiating, _left_early, _either, _died, _table, _reactive_only):
-        choice = step(failures, log, ranks)
+        choice = step(failures, log, ranks, library)
         if choice is not None:
-            choice = _with_class(choice, failures, log, library, ranks)
             return Verdict(choice, _suspects(choice, failures, ranks), _contradictions(choice, log))
     return Verdict(None, (), ())
 
@@ -57,7 +56,7 @@ def decide(failures: list[Failure], log: Log, library: Library, ranks: Ranks) ->
 # ------------------------------------------------------------------------------------------ steps
 
 
-def _physical(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _physical(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     facts = [each for each in failures if each.signature.id in PHYSICAL or each.signature.category == "hardware"]
     facts = [each for each in facts if each.role == "initiating"]
     if not facts:
@@ -67,7 +66,7 @@ def _physical(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
     )
 
 
-def _named(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _named(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     """A message that names the culprit, or fingerprints of which one rank's differs from all others."""
     for failure in failures:
         named = NUMBERS.findall(failure.captures.get("culprit", ""))
@@ -85,7 +84,9 @@ def _odd_fingerprint(failures: list[Failure]) -> Choice | None:
     prints: dict[int, str] = {}
     for failure in mismatches:
         assert failure.block is not None
-        for found in FINGERPRINT.finditer(failure.block.message):
+        # Only what the writer says of itself: of its peer torch prints a fingerprint that it could not fill.
+        found = FINGERPRINT.search(failure.block.message)
+        if found:
             prints.setdefault(int(found["rank"]), found["print"])
     odd = _odd_one_out(prints)
     if odd is None:
@@ -102,7 +103,7 @@ def _odd_one_out(prints: dict[int, str]) -> int | None:
     return alone[0] if len(alone) == 1 else None
 
 
-def _earliest_initiating(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _earliest_initiating(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     started = [each for each in failures if each.role == "initiating" and not _only_exit(each)]
     if not started:
         return None
@@ -113,17 +114,30 @@ def _earliest_initiating(failures: list[Failure], log: Log, ranks: Ranks) -> Cho
     return Choice(first, first.owner, False, _why_first(first, started, failures))
 
 
-def _left_early(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
-    """A rank with an exit code of its own choosing and no error, or one that is missing among those that failed."""
-    reactive = {each.owner.rank for each in failures if each.owner.rank is not None and each.raised is not None}
-    if not reactive or any(each.role == "either" and each.owner.rank is not None for each in failures if each.raised):
+def _left_early(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
+    """A rank that ended by itself while the others went on: by an exit code of its own, or without any error."""
+    reporting = _reporting(failures)
+    if any(each.role == "either" and each.raised is not None for each in failures):
         return None
-    chosen = [row for row in log.rows if row.exitcode > 1 and row.rank not in reactive]
-    if len(chosen) == 1:
-        return _row_choice(
-            chosen[0], failures, f"Rank {chosen[0].rank} ended by itself with exit code {chosen[0].exitcode}."
-        )
+    chosen = [row for row in log.rows if row.exitcode > 1 and row.rank not in reporting]
+    if len(chosen) == 1 and reporting:
+        row = chosen[0]
+        return _row_choice(row, library, f"Rank {row.rank} ended by itself with exit code {row.exitcode}.")
+    absent = sorted(ranks.known - set(ranks.rows) - reporting)
+    if log.rows and len(absent) == 1 and reporting and len({row.table for row in log.rows}) == 1:
+        return _absent_choice(absent[0], failures, log, ranks, library)
     return _terminated_from_outside(failures, log)
+
+
+def _absent_choice(rank: int, failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice:
+    """The table lists only ranks that failed: the one that it leaves out ended with exit code 0."""
+    last = ranks.last_line(rank)
+    lines = (last,) if last is not None else failures[0].lines[:1]
+    owner = Owner(rank, "inferred", None)
+    values = {"rank": str(rank), "exitcode": "0"}
+    failure = Failure(library.signatures["early-exit"], "initiating", values, owner, lines, None, None, None, True)
+    reason = f"Rank {rank} is the only one that torchrun does not list as failed: it ended with exit code 0."
+    return Choice(failure, owner, False, reason)
 
 
 def _terminated_from_outside(failures: list[Failure], log: Log) -> Choice | None:
@@ -139,7 +153,7 @@ def _terminated_from_outside(failures: list[Failure], log: Log) -> Choice | None
     return None
 
 
-def _either(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _either(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     either = [each for each in failures if each.role == "either" and not _only_exit(each)]
     if not either:
         return None
@@ -160,7 +174,7 @@ def _either(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
     )
 
 
-def _died(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _died(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     """A signal that nothing else explains: strong ones first, then an abort."""
     deaths = [each for each in failures if _only_exit(each) and each.role in ("initiating", "either")]
     strong = [each for each in deaths if each.signature.id != "sigabrt"] or deaths
@@ -173,7 +187,7 @@ def _died(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
     return Choice(first, first.owner, False, "Its exit code is the only one that no other rank's failure explains.")
 
 
-def _table(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _table(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     """Only the launcher speaks of the failure: the earliest row that it did not end itself."""
     own = [row for row in log.rows if row.exitcode not in (0, -15) and row.pid not in log.closed_pids]
     reactive = {each.owner.rank for each in failures if each.raised is not None and each.role == "collateral"}
@@ -183,10 +197,10 @@ def _table(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
     if not unexplained:
         return None
     row = min(unexplained, key=lambda each: (each.time or "", not each.root))
-    return _row_choice(row, failures, f"Rank {row.rank} failed by itself, and its own output is not in the text.")
+    return _row_choice(row, library, f"Rank {row.rank} failed by itself, and its own output is not in the text.")
 
 
-def _reactive_only(failures: list[Failure], log: Log, ranks: Ranks) -> Choice | None:
+def _reactive_only(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     follows = [each for each in failures if each.role == "collateral"]
     if not follows:
         return None
@@ -273,33 +287,15 @@ def _why_first(first: Failure, started: list[Failure], failures: list[Failure]) 
     return "It is the only failure in the text."
 
 
-def _row_choice(row: Row, failures: list[Failure], reason: str) -> Choice:
-    own = next((each for each in failures if each.row is row), None)
-    lines = tuple(_row_lines(row))
-    template = own or failures[0]
-    failure = template._replace(
-        lines=lines, row=row, raised=None, block=None, owner=Owner(row.rank, "inferred", row.host)
-    )
-    return Choice(failure, failure.owner, False, reason)
-
-
-def _row_lines(row: Row) -> Iterable[Line]:
-    yield from (line for line in row.lines if "exitcode" in line.text)
-    yield from (line for line in row.lines if line.text.strip().startswith("rank "))
-
-
-def _with_class(choice: Choice, failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> Choice:
-    """A row that no signature explains is an early exit (a code of the user's own) or a failure whose text is lost."""
-    row = choice.failure.row
-    if row is None or choice.failure.signature.id in DEATHS:
-        return choice
-    name = "early-exit" if row.exitcode > 1 else "child-failed"
-    failure = choice.failure._replace(signature=library.signatures[name], captures=_row_captures(row))
-    return choice._replace(failure=failure)
-
-
-def _row_captures(row: Row) -> dict[str, str]:
-    return {"rank": str(row.rank), "exitcode": str(row.exitcode), "pid": str(row.pid or ""), "host": row.host or ""}
+def _row_choice(row: Row, library: Library, reason: str) -> Choice:
+    """A row that no signature explains: an exit code of the user's own, or a failure whose text is lost."""
+    signature = library.signatures["early-exit" if row.exitcode > 1 else "child-failed"]
+    values = {"rank": str(row.rank), "exitcode": str(row.exitcode), "pid": str(row.pid or ""), "host": row.host or ""}
+    lines = [line for line in row.lines if "exitcode" in line.text]
+    lines += [line for line in row.lines if line.text.strip().startswith("rank ")]
+    owner = Owner(row.rank, "inferred", row.host)
+    failure = Failure(signature, "either", values, owner, tuple(lines), None, None, row, True)
+    return Choice(failure, owner, False, reason)
 
 
 def _suspects(choice: Choice, failures: list[Failure], ranks: Ranks) -> tuple[Suspect, ...]:

@@ -14,6 +14,9 @@ LOG_RECORD = re.compile(r"error|fail|exception|critical|crash", re.IGNORECASE)
 SPAWNED = re.compile(r"(?:-- Process|process) (?P<process>\d{1,6}) terminated")
 
 
+WRITER = re.compile(r"rank[ :=]{0,2}(?P<rank>\d{1,5})\b(?! has| is|,)", re.IGNORECASE)
+WORLD = re.compile(r"\bworld[ _-]?size\W{1,3}(\d{1,5})\b|\brank:? \d{1,5}(?: of |/)(\d{1,5})\b", re.IGNORECASE)
+LARGEST_WORLD = 4096
 DEATH_CODES = {"Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Illegal instruction": -4, "Floating": -8}
 
 
@@ -31,7 +34,7 @@ class Ranks:
         self.by_pid = {row.pid: row for row in log.rows if row.pid is not None}
         self.rows = {row.rank: row for row in log.rows}
         self.local = self._local_ranks()
-        self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None)}
+        self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None), *_told(log)}
         self.one_node = self._one_node()
         self._position = {line.order: at for at, line in enumerate(log.lines)}
 
@@ -80,6 +83,11 @@ class Ranks:
             return self.of_local(exits[0].local_rank or 0, None)
         return None
 
+    def last_line(self, rank: int) -> Line | None:
+        """The last line that the rank printed, by its prefix or because the line names its writer first."""
+        own = [line for line in self.log.lines if line.tags.rank == rank or _writer(line) == rank]
+        return own[-1] if own else None
+
     def of_local(self, local_rank: int, host: str | None) -> Owner:
         ranks = self.local.get((host, local_rank)) or self.local.get((None, local_rank), set())
         if len(ranks) == 1:
@@ -110,6 +118,20 @@ class Ranks:
         pairs += [(each.rank, each.local_rank) for each in self.log.streams if each.rank is not None]
         hosts = {row.host for row in self.log.rows if row.host}
         return len(hosts) <= 1 and all(local is None or rank == local for rank, local in pairs)
+
+
+def _writer(line: Line) -> int | None:
+    found = WRITER.match(line.text)
+    return int(found["rank"]) if found else None
+
+
+def _told(log: Log) -> set[int]:
+    """Ranks that exist because lines name them as their writer, or because the text tells the world size."""
+    told = {rank for line in log.lines if (rank := _writer(line)) is not None}
+    sizes = {int(found[1] or found[2]) for line in log.lines if (found := WORLD.search(line.text))}
+    if len(sizes) == 1 and max(sizes) <= LARGEST_WORLD:
+        told |= set(range(max(sizes)))
+    return told
 
 
 def _signal_code(raised: Raised) -> int | None:

@@ -111,7 +111,7 @@ def _encoding(head: bytes, name: str) -> str:
     nuls = head[:4096].count(0)
     if nuls * 3 > len(head[:4096]) and head[1:4096:2].count(0) > nuls * 0.8:
         return "utf-16-le"  # What `>` of an older PowerShell writes, with its mark cut off.
-    if nuls * 20 > len(head[:4096]) or _control_share(head[:4096]) > 0.2:
+    if nuls * 20 > len(head[:4096]) or _control_share(head[:4096]) > 0.05:
         raise Unreadable(f"{name} is a binary file, not a log.")
     return "utf-8"
 
