@@ -96,9 +96,9 @@ def _is_used(script: Script, test: ast.expr) -> bool:
 def _freezes_by_name(script: Script, node: ast.expr) -> bool:
     """``freeze_bn(model)``, ``model.apply(set_bn_eval)``, where the function is not in this file to be read."""
     name = node.attr if isinstance(node, ast.Attribute) else dotted(node)
-    if not _is_called_or_applied(script, node) or _is_defined_here(script, name):
+    if not (_FREEZES.search(name) or (_REPLACES.search(name) and not _KEEPS_BATCH_NORM.search(name))):
         return False
-    return bool(_FREEZES.search(name) or (_REPLACES.search(name) and not _KEEPS_BATCH_NORM.search(name)))
+    return _is_called_or_applied(script, node) and not _is_defined_here(script, name)
 
 
 def _is_called_or_applied(script: Script, node: ast.expr) -> bool:
