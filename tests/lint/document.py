@@ -1,6 +1,6 @@
 """A rule's test document: headings say the behaviour, fenced blocks are scripts.
 
-```python                 a script; `# error`, `# warning` or `# hint` at the end of a line is a finding that starts there
+```python                 a script; `# error`, `# warning` or `# hint` ends a line where a finding starts
 ```python fixed           the script before it, after its first fix (`fixed=2`: its second)
 ```python file=data.py    another file of the workspace, for the scripts of the same section
 """

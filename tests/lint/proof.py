@@ -1,10 +1,10 @@
 """Runs a training script before and after a fix and compares its gradients with an independent reference.
 
 A script of a proof is complete and small. It takes from outside ``LENGTHS`` (the counted tokens of each row of each
-micro-batch, only used to build the data) and leaves behind ``model``, ``batches`` (the micro-batches in order: inputs and
-labels, the ignored ones -100) and ``STEPS`` (micro-batches of a window). The gradients are caught as the optimizer gets
-them. The reference knows nothing of the script's loop: the sum of the losses of all counted tokens of a window, divided
-once by their number, differentiated directly at the weights that the window ran with.
+micro-batch, only used to build the data) and leaves behind ``model``, ``batches`` (the micro-batches in order: inputs
+and labels, the ignored ones -100) and ``STEPS`` (micro-batches of a window). The gradients are caught as the optimizer
+gets them. The reference knows nothing of the script's loop: the sum of the losses of all counted tokens of a window,
+divided once by their number, differentiated directly at the weights that the window ran with.
 """
 
 import sys

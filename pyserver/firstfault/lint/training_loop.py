@@ -93,27 +93,37 @@ def _loop(script: Script, place: ast.AST, found: tuple[Backward, ...]) -> Traini
     own = _actions(script, place)
     if caller is not None and not any(each.verb == "step" for each in own):
         actions = (*own, *_actions(script, caller))
-        window = _window(script, caller, _first_call(script, caller, place), actions)
+        window = _window(script, caller, [_first_call(script, caller, place)], actions)
         return TrainingLoop(caller, window, found, _divisions(script, place), actions, in_helper=True)
-    window = _window(script, place, found[0].node, own) or _framework_window(script, place, found[0])
+    window = _window(script, place, [each.node for each in found], own) or _framework_window(script, place, found[0])
     return TrainingLoop(place, window, found, _divisions(script, place), own, in_helper=False)  # type: ignore[arg-type]
 
 
-def _window(script: Script, place: ast.AST, backward: ast.AST, actions: tuple[Action, ...]) -> Window | None:
-    context = _accumulate_context(script, backward)
+def _window(script: Script, place: ast.AST, found: list[ast.AST], actions: tuple[Action, ...]) -> Window | None:
+    context = _accumulate_context(script, found[0])
     if context is not None:
         return window_of_context(script, context)
-    shared = {id(each.holder) for each in guards(script, backward, place) if not each.after_continue}
+    shared = _branches_of_backward(script, place, found)
     steps = [each for each in actions if each.verb == "step"]
     for step in (each for each in steps if not each.after_loop):
         for guard in step.guards:
             # A condition that backward runs under too (every n-th batch trains the critic) opens no window.
-            found = window_of_guard(script, guard, place) if id(guard.holder) not in shared else None
-            if found is not None:
-                return found
+            window = window_of_guard(script, guard, place) if id(guard.holder) not in shared else None
+            if window is not None:
+                return window
     if isinstance(place, LOOPS) and steps and all(each.after_loop for each in steps):
         return window_of_range(script, place)
     return None
+
+
+def _branches_of_backward(script: Script, place: ast.AST, found: list[ast.AST]) -> set[int]:
+    """The conditions that decide whether backward runs at all, rather than which of two ways it takes."""
+    sides: dict[int, set[bool]] = {}
+    for backward in found:
+        for guard in guards(script, backward, place):
+            if not guard.after_continue:
+                sides.setdefault(id(guard.holder), set()).add(guard.positive)
+    return {holder for holder, taken in sides.items() if len(taken) == 1}
 
 
 def _framework_window(script: Script, place: ast.AST, backward: Backward) -> Window | None:
