@@ -217,6 +217,16 @@ def test_settings_that_make_no_sense_are_none(settings: object) -> None:
         assert codes(client.pull("untitled:a")) == ["GA101"]
 
 
+@pytest.mark.parametrize("answer", [None, {}, {"interpreter": ["python3"]}, {"check": {"enabled": True}}])
+def test_what_the_client_does_not_say_stays_as_it_was_at_the_start(answer: object) -> None:
+    with running() as client:
+        client.settings = answer
+        client.initialize(CONFIGURABLE, initializationOptions=OFF[1])
+        client.notify("workspace/didChangeConfiguration", {"settings": None})
+        client.open("untitled:a", MEAN_OF_MEANS)
+        assert client.pull("untitled:a")["items"] == []
+
+
 def test_the_server_asks_to_hear_of_changes() -> None:
     able = {"dynamicRegistration": True}
     with running() as client:

@@ -1,6 +1,7 @@
 """Quick fixes for the text as it stands: it is linted again, so that no edit was made for an older text."""
 
 import re
+import tokenize
 from collections.abc import Iterator
 
 from lsprotocol import types
@@ -82,14 +83,25 @@ def _ignore(ls: Server, document: Document, finding: Finding) -> Fix | None:
 
 
 def _silences(ls: Server, document: Document, finding: Finding, edit: Edit) -> bool:
-    """Tried out rather than argued: the text still parses, and the finding is gone."""
+    """Tried out rather than argued: the text still parses, the comment is one, and the finding is gone."""
     from firstfault.lint.parse import syntax_error
 
     text = apply_edits(document.text, [edit])
-    left = linting.lint_again(ls, document, text)
-    if left is None or syntax_error(text) is not None:
+    if syntax_error(text) is not None or not _ends_in_comment(text, edit.span.start.line):
         return False
-    return all((each.code, each.span.start) != (finding.code, finding.span.start) for each in left)
+    left = linting.lint_again(ls, document, text)
+    return left is not None and all((each.code, each.span.start) != (finding.code, finding.span.start) for each in left)
+
+
+def _ends_in_comment(text: str, line: int) -> bool:
+    """Whether Python reads the mark as a comment, and not as a part of a string that goes on in the next line."""
+    lines = (each + "\n" for each in re.split(r"\r\n|\n|\r", text))
+    for token in tokenize.generate_tokens(lambda: next(lines, "")):
+        if token.type == tokenize.COMMENT and token.start[0] == line:
+            return True
+        if token.start[0] > line:
+            return False
+    return False
 
 
 def _ignore_edit(document: Document, code: str, number: int) -> Edit:

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def initialize(ls: Server, params: types.InitializeParams) -> None:
-    ls.settings = settings.parse(params.initialization_options)
+    ls.settings = ls.initial_settings = settings.parse(params.initialization_options)
     text_document = params.capabilities.text_document
     ls.pulls = text_document is not None and text_document.diagnostic is not None
     ls.documents.encoding = str(ls.workspace.position_encoding)
@@ -40,7 +40,7 @@ async def initialized(ls: Server, _: types.InitializedParams) -> None:
 async def changed(ls: Server, params: types.DidChangeConfigurationParams) -> None:
     """The client asks to be asked; one that cannot be asked sends its settings along."""
     if not await _ask(ls):
-        _apply(ls, settings.parse(params.settings))
+        _apply(ls, settings.parse(params.settings, ls.initial_settings))
 
 
 def files_changed(ls: Server, params: types.DidChangeWatchedFilesParams) -> None:
@@ -73,7 +73,7 @@ async def _ask(ls: Server) -> bool:
     section = answer[0] if isinstance(answer, list | tuple) and answer else None
     if section is None:
         return False
-    _apply(ls, settings.parse(section))
+    _apply(ls, settings.parse(section, ls.initial_settings))
     return True
 
 

@@ -6,7 +6,8 @@ from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
 from firstfault import explain as explanation
-from firstfault.lint.rule import Finding
+from firstfault.library import LibraryError
+from firstfault.lint.rule import Finding, all_rules
 from firstfault.lsp import linting
 from firstfault.lsp.protocol import ExplainResult
 from firstfault.lsp.wire import RequestFailed, Server
@@ -16,7 +17,10 @@ def explain(_: Server, params: Any) -> ExplainResult:
     name = params.get("id") if isinstance(params, dict) else None
     if not isinstance(name, str):
         raise JsonRpcInvalidParams("firstfault/explain needs {id}.")
-    page = explanation.page(name)
+    try:
+        page = explanation.page(name)
+    except LibraryError as error:
+        raise RequestFailed(str(error)) from None
     if page is None:
         near = explanation.closest(name)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
@@ -37,7 +41,9 @@ def hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
 
 
 def _page(finding: Finding) -> str:
-    """The rule's page without its title, which would shout in a hover; what it is about comes first."""
-    _, _, page = (explanation.page(finding.code) or "").partition("\n\n")
+    """The rule's page without a title, which would shout in a hover; what it is about comes first."""
+    page = next(rule.page.strip() for rule in all_rules() if rule.code == finding.code)
+    if page.startswith("# "):
+        page = page.partition("\n")[2].strip()
     first, _, rest = page.partition("\n\n")
-    return f"{first}\n\n[{finding.code} {finding.name}]({finding.url})\n\n{rest}"
+    return f"{first}\n\n[{finding.code} {finding.name}]({finding.url})\n\n{rest}\n"

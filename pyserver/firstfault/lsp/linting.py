@@ -118,7 +118,6 @@ def warm_up() -> None:
     from firstfault.lint.workspace import Workspace
 
     lint("loss.backward()\n", "warm_up.py", Workspace(None))
-    gc.collect()
     gc.freeze()
     gc.enable()
 

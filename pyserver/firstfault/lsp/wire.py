@@ -124,6 +124,7 @@ class Server(LanguageServer):
     def __init__(self, version: str) -> None:
         super().__init__("firstfault", version, protocol_cls=Wire, converter_factory=_converter)
         self.documents = Documents()
+        self.initial_settings = Settings()  # From initializationOptions: they hold where the client says nothing else.
         self.settings = Settings()
         self.pulls = False  # Whether the client asks for diagnostics; else they are pushed.
         self.files_changed = 0  # How often files that are not open have changed on disk.
