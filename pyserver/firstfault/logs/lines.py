@@ -32,22 +32,8 @@ class Piece(NamedTuple):
     raw: str
 
 
-def split_pieces(parts: Iterable[str]) -> Iterator[Piece]:
-    """Physical lines end at ``\\n``; within one, each frame after a carriage return is a piece of its own."""
-    number, rest = 1, ""
-    for part in parts:
-        *whole, rest = (rest + part).split("\n")
-        for line in whole:
-            yield from _frames(number, line)
-            number += 1
-        if len(rest) > LONGEST:
-            yield from _frames(number, rest)
-            rest = ""
-    if rest:
-        yield from _frames(number, rest)
-
-
-def _frames(number: int, line: str) -> Iterator[Piece]:
+def frames(number: int, line: str) -> Iterator[Piece]:
+    """The pieces of one physical line: each frame after a carriage return stands for itself."""
     if "\r" not in line and len(line) <= LONGEST:
         yield Piece(number, line)
         return

@@ -2,13 +2,14 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from firstfault.library import Prefix
 from firstfault.logs import scan
-from firstfault.logs.lines import Cleaner, split_pieces
+from firstfault.logs.lines import Cleaner
 from firstfault.logs.log import FileRead, Line, Log, Raised, Row, Tags
+from firstfault.logs.scan import Counter
 from firstfault.logs.source import Source, Unreadable, chunks
 from firstfault.logs.torchrun import exits_in, rows_in
 from firstfault.logs.tracebacks import raised_in
@@ -24,11 +25,10 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     lines: list[Line] = []
     problems: list[str] = []
     for number, source in enumerate(sources):
-        counter = _Counter()
+        counter = Counter()
         place, attempt = _place(source)
         try:
-            pieces = scan.worth_reading(split_pieces(counter.counted(source)), counter)
-            lines += cleaner.lines(number, pieces, place, attempt)
+            lines += cleaner.lines(number, scan.worth_reading(chunks(source), counter), place, attempt)
         except Unreadable as error:
             problems.append(str(error))
         files.append(FileRead(source.name, counter.lines, counter.bytes))
@@ -40,24 +40,6 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
         tuple(files), tuple(cleaner.streams), tuple(lines), tuple(raised), tuple(rows), tuple(exits), frozenset(closed),
         tuple(problems),
     )  # fmt: skip
-
-
-class _Counter:
-    """Counts what passes: bytes read and line ends seen."""
-
-    def __init__(self) -> None:
-        self.bytes = 0
-        self.lines = 0
-
-    def counted(self, source: Source) -> Iterator[str]:
-        last = ""
-        for text, size in chunks(source):
-            self.bytes += size
-            self.lines += text.count("\n")
-            last = text or last
-            yield text
-        if last and not last.endswith("\n"):
-            self.lines += 1
 
 
 def _place(source: Source) -> tuple[Tags, int | None]:

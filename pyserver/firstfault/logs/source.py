@@ -1,12 +1,13 @@
 """Where text comes from: a selection, files, folders, standard input; plain or gzip, in any usual encoding.
 
-A source is read in chunks of decoded text, never as a whole. What cannot be read as text raises ``Unreadable`` with a
-sentence for the user.
+A source is read in chunks, turned into UTF-8 where it is something else, never as a whole. What cannot be read as text
+raises ``Unreadable`` with a sentence for the user.
 """
 
 import codecs
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 
@@ -67,17 +68,24 @@ def _may_be_log(name: str) -> bool:
     return not name.startswith(".") and not NOT_LOGS.search(name)
 
 
-def chunks(source: Source) -> Iterator[tuple[str, int]]:
-    """Decoded pieces of the text, each with the number of bytes read for it. Raises Unreadable for what is not text."""
+def chunks(source: Source) -> Iterator[tuple[bytes, int]]:
+    """The text as UTF-8 in pieces, each with the number of bytes read for it. Raises Unreadable for what is no text."""
     if source.text is not None:
-        yield source.text, len(source.text.encode("utf-8", "replace"))
+        data = source.text.encode("utf-8", "replace")
+        yield data, len(data)
         return
     try:
         with _opened(source) as file:
-            yield from _decoded(file, source.name)
-    except (OSError, EOFError) as error:
+            yield from _as_utf8(file, source.name)
+    except (OSError, EOFError, zlib_error()) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise Unreadable(f"{source.name} could not be read: {reason}.") from error
+
+
+def zlib_error() -> type[Exception]:
+    """What a broken gzip file raises besides OSError; zlib is loaded only if a gzip file was."""
+    module = sys.modules.get("zlib")
+    return module.error if module is not None else OSError
 
 
 def _opened(source: Source) -> IO[bytes]:
@@ -94,14 +102,21 @@ def _opened(source: Source) -> IO[bytes]:
     return file
 
 
-def _decoded(file: IO[bytes], name: str) -> Iterator[tuple[str, int]]:
+def _as_utf8(file: IO[bytes], name: str) -> Iterator[tuple[bytes, int]]:
     first = file.read(CHUNK)
-    decoder = codecs.getincrementaldecoder(_encoding(first, name))("replace")
+    encoding = _encoding(first, name)
+    if encoding == "utf-8":
+        data = first
+        while data:
+            yield data, len(data)
+            data = file.read(CHUNK)
+        return
+    decoder = codecs.getincrementaldecoder(encoding)("replace")
     data = first
     while data:
-        yield decoder.decode(data), len(data)
+        yield decoder.decode(data).encode("utf-8", "replace"), len(data)
         data = file.read(CHUNK)
-    yield decoder.decode(b"", final=True), 0
+    yield decoder.decode(b"", final=True).encode("utf-8", "replace"), 0
 
 
 def _encoding(head: bytes, name: str) -> str:

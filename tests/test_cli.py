@@ -1,0 +1,160 @@
+"""The command line as a person or a script meets it: words, formats, exit status, bad input."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parent / "cases"
+EXAMPLES = Path(__file__).parent.parent / "examples"
+FAULT = (CASES / "value-rank2.log").read_bytes()
+
+
+def firstfault(*arguments: str, stdin: bytes = b"", **environment: str) -> "subprocess.CompletedProcess[bytes]":
+    return subprocess.run(
+        [sys.executable, "-m", "firstfault", *arguments],
+        input=stdin,
+        capture_output=True,
+        env={**os.environ, "PYTHONIOENCODING": "utf-8", **environment},
+    )
+
+
+def answer(*arguments: str, stdin: bytes = b"") -> dict:  # type: ignore[type-arg]
+    return dict(json.loads(firstfault("diagnose", "--format", "json", *arguments, stdin=stdin).stdout))
+
+
+def test_the_answer_stands_in_the_first_three_lines() -> None:
+    done = firstfault("diagnose", str(CASES / "value-rank2.log"))
+    first, where, todo = done.stdout.decode().splitlines()[:3]
+    assert done.returncode == 1
+    assert first
+    assert "rank 2" in where and "job.py" in where and "strike" in where
+    assert todo.startswith("Do:")
+
+
+def test_json_has_the_shape_that_is_promised() -> None:
+    report = answer(str(CASES / "value-rank2.log"))
+    assert list(report) == [
+        "schema", "verdict", "initiating", "cause", "fix", "verify", "collateral", "suspects", "missing",
+        "contradictions", "related", "read",
+    ]  # fmt: skip
+    assert list(report["initiating"]) == [
+        "signature", "title", "rank", "rank_basis", "host", "time", "exception", "message", "frame", "reason", "evidence",
+    ]  # fmt: skip
+    assert list(report["read"]) == ["files", "lines", "bytes", "ranks", "seconds"]
+    assert report["schema"] == 1
+    assert report["read"]["bytes"] == len(FAULT)
+
+
+def test_a_file_standard_input_and_two_paths_agree(tmp_path: Path) -> None:
+    by_path = answer(str(CASES / "value-rank2.log"))
+    by_stdin = answer("-", stdin=FAULT)
+    (tmp_path / "quiet.log").write_text("step 1 loss 0.5\n")
+    by_two = answer(str(CASES / "value-rank2.log"), str(tmp_path / "quiet.log"))
+    for other in (by_stdin, by_two):
+        assert other["initiating"]["message"] == by_path["initiating"]["message"]
+        assert other["initiating"]["rank"] == 2
+
+
+def test_no_failure_gives_status_0() -> None:
+    done = firstfault("diagnose", str(CASES / "healthy.log"))
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "said"),
+    [
+        ("missing.log", None, "There is no file or folder"),
+        ("weights.log", b"\x7fELF\x02\x01\x01" + b"\x00" * 4000, "binary"),
+        ("broken.log.gz", b"\x1f\x8b\x08\x00broken", "could not be read"),
+    ],
+)
+def test_unreadable_input_is_a_sentence_and_status_2(tmp_path: Path, name: str, data: bytes | None, said: str) -> None:
+    if data is not None:
+        (tmp_path / name).write_bytes(data)
+    done = firstfault("diagnose", str(tmp_path / name))
+    assert done.returncode == 2
+    assert said in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert done.stdout == b""
+
+
+def test_an_empty_file_has_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "empty.log").write_bytes(b"")
+    assert firstfault("diagnose", str(tmp_path / "empty.log")).returncode == 0
+
+
+def test_utf_16_reads_as_any_other(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_bytes(FAULT.decode("utf-8").encode("utf-16"))
+    assert answer(str(tmp_path / "run.log"))["initiating"]["rank"] == 2
+
+
+def test_bad_usage_is_status_2() -> None:
+    assert firstfault("diagnose").returncode == 2
+    assert firstfault("no-such-command").returncode == 2
+    assert firstfault("explain", "cuda-oomm").returncode == 2
+
+
+def test_a_wrong_name_gets_a_suggestion() -> None:
+    assert "cuda-oom" in firstfault("explain", "cuda-oomm").stderr.decode()
+
+
+@pytest.mark.parametrize("name", ["cuda-oom", "GA101", "ga101", "mean-of-means", "bn501"])
+def test_explain_prints_a_page(name: str) -> None:
+    done = firstfault("explain", name)
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"# ")
+
+
+def test_help_shows_how_to_work() -> None:
+    text = firstfault("--help").stdout.decode()
+    for word in ("diagnose", "check", "explain", "serve", "exit status"):
+        assert word in text
+
+
+def test_colour_only_on_a_terminal() -> None:
+    assert b"\x1b[" not in firstfault("diagnose", str(CASES / "value-rank2.log")).stdout
+
+
+def test_escapes_of_the_log_do_not_reach_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text("ValueError: boom \x1b]0;owned\x07 \x1b[2J\n")
+    assert b"\x1b" not in firstfault("diagnose", str(tmp_path / "run.log")).stdout
+
+
+def test_a_terminal_without_utf_8_gets_what_it_can_show() -> None:
+    done = firstfault("diagnose", str(CASES / "value-rank2.log"), PYTHONIOENCODING="ascii")
+    assert done.returncode == 1
+    done.stdout.decode("ascii")
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    command = f'"{sys.executable}" -m firstfault explain cuda-oom | head -n 1'
+    done = subprocess.run(["sh", "-c", command], capture_output=True)
+    assert done.stderr == b""
+
+
+def test_check_finds_the_example_and_says_so_by_status() -> None:
+    done = firstfault("check", "--format", "json", str(EXAMPLES / "train.py"))
+    assert done.returncode == 1
+    findings = json.loads(done.stdout)
+    assert {"GA101", "BN501"} <= {each["code"] for each in findings}
+    assert list(findings[0]) == [
+        "code", "name", "file", "line", "column", "end_line", "end_column", "severity", "cell", "state", "message",
+        "url", "related", "fixes",
+    ]  # fmt: skip
+
+
+def test_check_of_a_missing_path_is_status_2() -> None:
+    done = firstfault("check", "nowhere.py")
+    assert done.returncode == 2
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_file_that_does_not_parse_is_a_hint(tmp_path: Path) -> None:
+    (tmp_path / "broken.py").write_text("def f(:\n    return ((\n")
+    done = firstfault("check", "--format", "json", str(tmp_path / "broken.py"))
+    assert [(each["code"], each["severity"]) for each in json.loads(done.stdout)] == [("syntax-error", "hint")]
+    assert done.returncode == 0
