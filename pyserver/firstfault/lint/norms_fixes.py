@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from firstfault.lint.bindings import keyword
 from firstfault.lint.norms import BatchNorm, is_batch_norm_class, is_torch_batch_norm, star_imports
+from firstfault.lint.norms_frozen import freezes_or_replaces
 from firstfault.lint.norms_modes import train_statements
 from firstfault.lint.rule import Fix
 from firstfault.lint.script import Script, dotted
@@ -104,7 +105,7 @@ def _asked_classes(script: Script) -> Iterator[ast.expr]:
         if dotted(call.func) != "isinstance" or len(call.args) != 2:
             continue
         asked = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
-        if any(script.qualified(each).endswith("GroupNorm") for each in asked):
+        if any(script.qualified(each).endswith("GroupNorm") for each in asked) or freezes_or_replaces(script, call):
             continue
         yield from [each for each in asked if is_batch_norm_class(script, each)][:1]
 

@@ -29,10 +29,35 @@ def is_held(script: Script, loop: TrainingLoop) -> bool:
 @per_script
 def is_frozen(script: Script) -> bool:
     """Whether the file puts its BatchNorm layers into eval mode, or other layers into their place."""
-    by_check = any(
-        _is_used(script, test) for test in checks_for_batch_norm(script) if _freezes_or_replaces(script, test)
-    )
-    return by_check or any(_freezes_by_name(script, node) for node in script.nodes(ast.Name, ast.Attribute))
+    whole = any(_part(script, test) is None for test in _freezing_tests(script))
+    return whole or any(_freezes_by_name(script, node) for node in script.nodes(ast.Name, ast.Attribute))
+
+
+def frozen_parts(script: Script) -> list[ast.expr]:
+    """The parts of a module that alone are held: ``for m in self.backbone.modules(): ...``."""
+    return [part for test in _freezing_tests(script) if (part := _part(script, test)) is not None]
+
+
+@per_script
+def _freezing_tests(script: Script) -> list[ast.expr]:
+    tests = checks_for_batch_norm(script)
+    return [test for test in tests if freezes_or_replaces(script, test) and _is_used(script, test)]
+
+
+def _part(script: Script, test: ast.expr) -> ast.expr | None:
+    """What a module walks through, where that is an attribute of its own; a trainer's attribute is the whole model."""
+    owner = script.class_of(test)
+    walked = next((part for above in script.ancestors(test) for part in _walked(above)), None)
+    is_module = owner is not None and any(dotted(base).endswith("Module") for base in owner.bases)
+    return walked if walked is not None and is_module and dotted(walked).startswith("self.") else None
+
+
+def _walked(node: ast.AST) -> Iterator[ast.expr]:
+    """``x`` of ``for m in x.modules()``."""
+    loops = [node] if isinstance(node, ast.For) else getattr(node, "generators", [])
+    for loop in loops:
+        if isinstance(loop.iter, ast.Call) and isinstance(loop.iter.func, ast.Attribute):
+            yield loop.iter.func.value
 
 
 def set_aside(script: Script, name: str) -> bool:
@@ -43,7 +68,7 @@ def set_aside(script: Script, name: str) -> bool:
     )
 
 
-def _freezes_or_replaces(script: Script, test: ast.expr) -> bool:
+def freezes_or_replaces(script: Script, test: ast.expr) -> bool:
     """The code that a test decides about: the branch of an ``if``, the element of a comprehension."""
     decided = _decided(script, test)
     if any(_sets_eval_mode(node) for part in decided for node in ast.walk(part)):

@@ -105,6 +105,11 @@ def builders(script: Script, loop: TrainingLoop | None) -> Builders | None:
     return found if found and _tells_something(found) else None
 
 
+def builders_of(script: Script, part: ast.expr) -> Builders:
+    """The builders of one named part of a model: ``self.backbone``."""
+    return Builders(script, _values(script, part, dotted(part)))
+
+
 @per_script
 def frozen_expressions(script: Script) -> frozenset[ast.AST]:
     """Parts that are put into eval mode where they are built, or afterwards, and never trained."""

@@ -104,9 +104,9 @@ from firstfault.lint.bindings import keyword, number
 from firstfault.lint.norms import BatchNorm, batch_norms
 from firstfault.lint.norms_families import families
 from firstfault.lint.norms_fixes import freeze, group_norm, is_corrected, momentum
-from firstfault.lint.norms_frozen import is_frozen, is_held, set_aside
+from firstfault.lint.norms_frozen import frozen_parts, is_frozen, is_held, set_aside
 from firstfault.lint.norms_siblings import Sibling, sibling_norm
-from firstfault.lint.norms_trained import Builders, builders
+from firstfault.lint.norms_trained import Builders, builders, builders_of
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.script import Script
 from firstfault.lint.training_loop import TrainingLoop, training_loops
@@ -185,11 +185,12 @@ def _hit(
 
 def _layers(script: Script, model: Builders | None) -> list[BatchNorm]:
     """The BatchNorm of the model that is trained; of the whole file where its builders are not known."""
+    held = [builders_of(script, part) for part in frozen_parts(script)]
     found = [
         each
         for each in (*batch_norms(script), *families(script))
         if each.kind in ("conversion", "parameter groups") or model is None or model.hold(each.node)
-        if not set_aside(script, each.name)
+        if not set_aside(script, each.name) and not any(part.hold(each.node) for part in held)
     ]
     if model is not None and _is_all_here(script, model):
         return [each for each in found if each.kind not in ("conversion", "parameter groups")]
