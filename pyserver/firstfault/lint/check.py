@@ -68,7 +68,7 @@ def _syntax_finding(source: str, path: str) -> Finding | None:
     cell = None
     if notebook and notebook.cells:
         cell, start = notebook.position(start)
-    message = f"Python cannot read this: {error.msg}."
+    message = f"Python cannot read this: {error.msg.rstrip('.?')}."
     return Finding(SYNTAX_ERROR, SYNTAX_ERROR, path, Span(start, start), "hint", message, "", cell=cell)
 
 

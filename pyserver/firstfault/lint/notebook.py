@@ -9,7 +9,7 @@ from firstfault.text import Position
 
 _MAGIC = re.compile(r"^(\s*)(?:%{1,2}[A-Za-z]|[!?]|\w[\w, ]*=\s*(?:%[A-Za-z]|!))")
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun)\b")
-_LINE_END = re.compile(r"\r\n|\n|\r")
+LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 class Notebook(NamedTuple):
@@ -44,7 +44,7 @@ class Notebook(NamedTuple):
 def _code(cell: dict[str, object]) -> list[str]:
     source = cell.get("source", "")
     text = "".join(source) if isinstance(source, list) else str(source)
-    lines = _LINE_END.split(text)
+    lines = LINE_END.split(text)
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELL.match(first):
         return [""] * len(lines)  # another language
