@@ -59,12 +59,25 @@ def _without_blamed_line(text: str, error: SyntaxError, mended: set[int]) -> str
     number = _line_to_mend(lines, error, mended)
     if number is None:
         return None
+    above = _line_to_mend(lines[: number - 1], error, mended) if _is_indentation(error) else None
+    if above is not None and _reach(_mended(lines, above, error)) > _reach(_mended(lines, number, error)):
+        number = above  # the parser blames the line below one that is indented to nowhere
     mended.add(number)
+    return _mended(lines, number, error)
+
+
+def _mended(lines: list[str], number: int, error: SyntaxError) -> str:
     line = lines[number - 1]
     indent = line[: len(line) - len(line.lstrip(" \t\f"))]
     ending = line[len(line.rstrip("\r\n")) :]
-    lines[number - 1] = ("" if _is_indentation(error) else indent + "pass") + ending
-    return "".join(lines)
+    new = ("" if _is_indentation(error) else indent + "pass") + ending
+    return "".join([*lines[: number - 1], new, *lines[number:]])
+
+
+def _reach(text: str) -> float:
+    """How far the parser comes."""
+    error = syntax_error(text)
+    return float(error.lineno or 0) if error else float("inf")
 
 
 def _line_to_mend(lines: list[str], error: SyntaxError, mended: set[int]) -> int | None:
