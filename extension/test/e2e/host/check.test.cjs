@@ -1,11 +1,13 @@
 // Check through the API: what reaches the editor's diagnostics and code actions.
 const assert = require("node:assert/strict");
 const vscode = require("vscode");
-const { codesOf, edited, lineWith, open, until } = require("./editor.cjs");
+const { closeAll, codesOf, edited, lineWith, open, until } = require("./editor.cjs");
 
 const MEAN = "loss = loss / ACCUMULATION_STEPS";
 
 describe("Check in the extension host", () => {
+  afterEach(closeAll);
+
   it("is active once a window is open, without an error", async () => {
     const extension = vscode.extensions.getExtension("firstfault.firstfault");
     assert.ok(extension, "the package is not installed");

@@ -2,16 +2,19 @@
 const assert = require("node:assert/strict");
 const { writeFileSync } = require("node:fs");
 const vscode = require("vscode");
-const { fileUri, lineWith, open, until } = require("./editor.cjs");
+const { closeAll, fileUri, lineWith, open, until } = require("./editor.cjs");
 
 const FAULT = "LABELS[self.kinds[index]]";
 
 describe("Diagnose in the extension host", () => {
-  afterEach(() => vscode.commands.executeCommand("workbench.action.closeAllEditors"));
+  afterEach(async () => {
+    await closeAll();
+    await until("no entry", () => !problemIn("ddp_fault.py"));
+  });
 
   it("opens the report beside the log and leaves the focus there", async () => {
     const log = await open("run.log");
-    await vscode.commands.executeCommand("firstfault.diagnoseFile");
+    run("firstfault.diagnoseFile");
     const [tab, group] = await until("the panel", reportTab);
     assert.equal(tab.label, "Firstfault");
     assert.equal(group.viewColumn, vscode.ViewColumn.Two);
@@ -20,7 +23,7 @@ describe("Diagnose in the extension host", () => {
 
   it("enters the failure in Problems, at the user's frame, with the line of the log", async () => {
     const log = await open("run.log");
-    await vscode.commands.executeCommand("firstfault.diagnoseFile", log.uri);
+    run("firstfault.diagnoseFile", log.uri);
     const problem = await until("the entry", () => problemIn("ddp_fault.py"));
     const script = await vscode.workspace.openTextDocument(fileUri("ddp_fault.py"));
     assert.match(problem.message, /KeyError: .?'laughter'/);
@@ -31,7 +34,7 @@ describe("Diagnose in the extension host", () => {
   });
 
   it("takes a folder of rank logs as one job", async () => {
-    await vscode.commands.executeCommand("firstfault.diagnoseFolder", fileUri("logs"));
+    run("firstfault.diagnoseFolder", fileUri("logs"));
     const problem = await until("the entry", () => problemIn("ddp_fault.py"));
     assert.match(problem.message, /KeyError/);
     assert.match(problem.relatedInformation[0].location.uri.path, /\/logs\/.*\b2\b/);
@@ -44,7 +47,7 @@ describe("Diagnose in the extension host", () => {
     const first = lineWith(document, "[rank2]: Traceback") - 1;
     const last = lineWith(document, "KeyError") - 1;
     editor.selection = new vscode.Selection(first, 0, last, 1000);
-    await vscode.commands.executeCommand("firstfault.diagnoseSelection");
+    run("firstfault.diagnoseSelection");
     const problem = await until("the entry", () => problemIn("ddp_fault.py"));
     const [{ location }] = problem.relatedInformation;
     assert.equal(location.uri.toString(), document.uri.toString());
@@ -59,7 +62,7 @@ describe("Diagnose in the extension host", () => {
     const bar = Array.from({ length: 40 }, (_, step) => `\r ${step}/40 batches`).join("");
     writeFileSync(fileUri("bar.log").fsPath, `start${bar}\n${whole}`);
     const log = await open("bar.log");
-    await vscode.commands.executeCommand("firstfault.diagnoseFile");
+    run("firstfault.diagnoseFile");
     const problem = await until("the entry", () => problemIn("ddp_fault.py"));
     const { line } = problem.relatedInformation[0].location.range.start;
     assert.match(log.lineAt(line).text, /\[rank2\]/);
@@ -68,13 +71,13 @@ describe("Diagnose in the extension host", () => {
   it("diagnoses the clipboard and leaves it as it was", async () => {
     const text = (await open("run.log")).getText();
     await vscode.env.clipboard.writeText(text);
-    await vscode.commands.executeCommand("firstfault.diagnoseClipboard");
+    run("firstfault.diagnoseClipboard");
     await until("the entry", () => problemIn("ddp_fault.py"));
     assert.equal(await vscode.env.clipboard.readText(), text);
   });
 
   it("takes the entry away with the panel", async () => {
-    await vscode.commands.executeCommand("firstfault.diagnoseFile", fileUri("run.log"));
+    run("firstfault.diagnoseFile", fileUri("run.log"));
     const [tab] = await until("the panel", reportTab);
     await until("the entry", () => problemIn("ddp_fault.py"));
     await vscode.window.tabGroups.close(tab);
@@ -83,10 +86,13 @@ describe("Diagnose in the extension host", () => {
 
   it("answers after the server was restarted", async () => {
     await vscode.commands.executeCommand("firstfault.restartServer");
-    await vscode.commands.executeCommand("firstfault.diagnoseFile", fileUri("run.log"));
+    run("firstfault.diagnoseFile", fileUri("run.log"));
     await until("the entry", () => problemIn("ddp_fault.py"));
   });
 });
+
+/** Not awaited: a command that has something to say ends when the user has answered. */
+const run = (command, ...given) => void vscode.commands.executeCommand(command, ...given);
 
 function reportTab() {
   for (const group of vscode.window.tabGroups.all) {

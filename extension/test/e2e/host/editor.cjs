@@ -20,6 +20,16 @@ exports.open = async (name) => {
   return document;
 };
 
+/** Closes every editor; texts that were never saved are dropped, where the editor would ask. */
+exports.closeAll = async () => {
+  for (const { document } of [...vscode.window.visibleTextEditors]) {
+    if (!document.isDirty) continue;
+    await vscode.window.showTextDocument(document);
+    await vscode.commands.executeCommand("workbench.action.revertAndCloseActiveEditor");
+  }
+  await vscode.commands.executeCommand("workbench.action.closeAllEditors");
+};
+
 /** The document's findings with code and line (from 1), once there are exactly this many. */
 exports.codesOf = (document, count) => {
   const found = vscode.languages.getDiagnostics(document.uri);

@@ -20,28 +20,31 @@ before(async () => {
 });
 after(() => project?.close());
 
+const FAST = { every: 10 };
 const squiggled = async (line) => (await workbench.squiggledLines("train.py")).includes(line);
 
 step("squiggles are on the right lines soon after opening", async (context) => {
   const [norm, mean] = [NORM, MEAN].map((text) => lineOf(project.folder, "train.py", text));
-  const ours = await timed(async () => {
-    await workbench.doubleClickFile("train.py");
-    await until("the squiggle", () => squiggled(norm), { every: 10 });
+  // The first file of a new window waits for the window itself.
+  await workbench.doubleClickFile("run.log");
+  await workbench.editorOf("run.log").waitFor();
+  const yardstick = await timed(async () => {
+    await workbench.doubleClickFile("yardstick.json");
+    await until("VS Code's own", async () => (await workbench.squiggledLines("yardstick.json")).length > 0, FAST);
   });
+  const first = await timed(() => opened("train.py", norm));
   await workbench.shot("opened");
+  await workbench.command("View: Close All Editors");
+  const again = await timed(() => opened("train.py", norm));
+  context.diagnostic(
+    `from opening to the squiggle: ${first} ms with the server's start, ${again} ms later; VS Code's own JSON server: ${yardstick} ms with its start`,
+  );
+  assert.ok(first <= Math.max(2000, 4 * yardstick), `${first} ms, where VS Code's own server takes ${yardstick} ms`);
+
   await workbench.goTo(mean);
   await until("the second squiggle", () => squiggled(mean));
   assert.deepEqual(await workbench.squiggledLines("train.py"), [mean], "other lines of the loop are marked too");
   await workbench.shot("loop");
-
-  const yardstick = await timed(async () => {
-    await workbench.doubleClickFile("yardstick.json");
-    await until("the yardstick", async () => (await workbench.squiggledLines("yardstick.json")).length > 0, {
-      every: 10,
-    });
-  });
-  context.diagnostic(`from opening to the squiggle: train.py ${ours} ms, VS Code's own JSON server ${yardstick} ms`);
-  assert.ok(ours <= Math.max(2000, 4 * yardstick), `${ours} ms, while VS Code's own server takes ${yardstick} ms`);
 });
 
 step("hovering says what is wrong", async () => {
@@ -74,21 +77,30 @@ step("the light bulb's fix is applied by keyboard and the squiggle goes", async 
 });
 
 step("a server that dies is started again, once, and the user is told", async () => {
-  const [first] = await until("the server", () => languageServers(project.server));
+  const [first] = languageServers(project.server);
   process.kill(first.pid, "SIGKILL");
   await workbench.notification("It was started again").waitFor();
   await workbench.shot("restarted");
-  const [second] = await until("another server", () =>
-    languageServers(project.server).filter(({ pid }) => pid !== first.pid),
-  );
-  await page.keyboard.press("Control+Z");
+  // Undone, the fault is back: only a server that runs can mark it.
   await workbench.openFile("train.py");
-  await until("squiggles from the new server", async () => (await workbench.squiggledLines("train.py")).length > 0);
+  await page.keyboard.press("Control+Z");
+  const mean = await until("the text from before the fix", () => lineShown(MEAN));
+  await until("the squiggle from the new server", () => squiggled(mean));
+
+  const [second] = languageServers(project.server);
+  assert.notEqual(second.pid, first.pid);
   process.kill(second.pid, "SIGKILL");
-  await workbench.notification("stays off").waitFor();
+  await workbench.notification("it stays off").waitFor();
   await workbench.shot("given-up");
   assert.deepEqual(languageServers(project.server), []);
 });
+
+const lineShown = async (text) => (await workbench.lines("train.py")).find(([, line]) => line.includes(text))?.[0];
+
+async function opened(file, line) {
+  await workbench.doubleClickFile(file);
+  await until("the squiggle", async () => (await workbench.squiggledLines(file)).includes(line), FAST);
+}
 
 async function timed(run) {
   const start = performance.now();
