@@ -1,9 +1,12 @@
 """URIs and paths, there and back."""
 
 import pytest
+from lsprotocol import types
 
 from firstfault.lint.rule import Fix
 from firstfault.lsp import convert
+from firstfault.lsp.documents import Document
+from firstfault.text import Edit, Position, Span
 
 
 @pytest.mark.parametrize(
@@ -44,3 +47,12 @@ def test_a_path_comes_back_from_its_uri(path: str) -> None:
 )
 def test_a_title_says_what_the_fix_is_worth(title: str, applicability: str, shown: str) -> None:
     assert convert.title(Fix(title, applicability, ())) == shown  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("eol", "written"), [("\n", "a\nb\n"), ("\r\n", "a\r\nb\r\n")])
+def test_an_edit_ends_its_lines_as_the_document_does(eol: str, written: str) -> None:
+    item = types.TextDocumentItem(uri="untitled:a", language_id="python", version=1, text=f"x{eol}y{eol}")
+    place = Span(Position(2, 1), Position(2, 1))
+    for text in ("a\nb\n", "a\r\nb\r\n"):
+        (edit,) = convert.text_edits(Document(item, "utf-16"), Fix("", "safe", (Edit(place, text),)))
+        assert (edit.new_text, edit.range.start) == (written, types.Position(1, 0))
