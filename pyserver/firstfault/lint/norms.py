@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Literal, NamedTuple
 
 from firstfault.lint.norms_choice import may_be_reached
-from firstfault.lint.script import FUNCTIONS, Script, dotted
+from firstfault.lint.script import Script, dotted, per_script
 
 Kind = Literal["constructor", "reference", "conversion", "parameter groups", "family"]
 
@@ -32,6 +32,7 @@ class BatchNorm(NamedTuple):
     name: str  # what the user calls it: ``self.bn1``, else how the text spells it
 
 
+@per_script
 def batch_norms(script: Script) -> list[BatchNorm]:
     """The places of one script, in the order of the text."""
     found = [*_built(script), *_converted(script), *_grouped(script)]
@@ -40,14 +41,15 @@ def batch_norms(script: Script) -> list[BatchNorm]:
 
 def is_batch_norm_class(script: Script, node: ast.AST) -> bool:
     """Whether an expression names a BatchNorm class: torch's, another library's, or one of this file."""
-    qualified = script.qualified(node)
-    name = qualified.rpartition(".")[2]
-    if not name or qualified.startswith(_OTHER_FRAMEWORKS):
-        return False
-    local = script.definitions.get(name) if isinstance(node, ast.Name) else None
-    if isinstance(local, ast.ClassDef):
-        return _is_local_batch_norm(script, local)
-    return local is None and _is_batch_norm_name(name)
+    if isinstance(node, ast.Name) and node.id in script.definitions:
+        return node.id in _local_batch_norms(script)
+    name = node.attr if isinstance(node, ast.Attribute) else script.qualified(node).rpartition(".")[2]
+    return _is_batch_norm_name(name) and not script.qualified(node).startswith(_OTHER_FRAMEWORKS)
+
+
+@per_script
+def _local_batch_norms(script: Script) -> set[str]:
+    return {node.name for node in script.nodes(ast.ClassDef) if _is_local_batch_norm(script, node)}
 
 
 def is_torch_batch_norm(script: Script, node: ast.AST) -> bool:
@@ -88,7 +90,9 @@ def mentions_other_norm(script: Script, nodes: Iterable[ast.AST]) -> bool:
 
 
 def _is_batch_norm_name(name: str) -> bool:
-    return bool(_BATCH_NORM.fullmatch(name)) and not name[0].islower() and not _NOT_OF_THE_BATCH.search(name)
+    if "orm" not in name or name[0].islower():  # most names, at little cost
+        return False
+    return bool(_BATCH_NORM.fullmatch(name)) and not _NOT_OF_THE_BATCH.search(name)
 
 
 def _is_local_batch_norm(script: Script, node: ast.ClassDef, depth: int = 4) -> bool:
@@ -209,8 +213,3 @@ def _name_of(script: Script, call: ast.Call) -> str:
         return dotted(parent.targets[0])
     text = script.text(call)
     return text if "\n" not in text and len(text) <= 60 else script.text(call.func)
-
-
-def owner_function(script: Script, node: ast.AST) -> ast.AST:
-    """The function around a node, or the module."""
-    return next((each for each in script.ancestors(node) if isinstance(each, FUNCTIONS)), script.tree)

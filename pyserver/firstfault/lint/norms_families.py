@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from firstfault.lint.bindings import bindings, keyword
 from firstfault.lint.norms import BatchNorm, is_batch_norm_class
 from firstfault.lint.norms_choice import argument_of, calls_of, may_be_reached
-from firstfault.lint.script import Script, dotted
+from firstfault.lint.script import Script, dotted, per_script
 
 _PREFIXES = ("tf_", "tv_", "gluon_", "legacy_", "ssl_", "swsl_", "ig_", "timm-", "tu-", "hf_hub:timm/", "hf-hub:timm/")
 _WITH_BATCH_NORM = re.compile(
@@ -28,6 +28,7 @@ _DEFAULT_ENCODER = "resnet34"
 _DEPTH = 4
 
 
+@per_script
 def families(script: Script) -> list[BatchNorm]:
     """The calls of a script that build a model of a family with BatchNorm."""
     return list(_families(script))

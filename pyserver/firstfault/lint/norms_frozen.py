@@ -4,7 +4,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from firstfault.lint.norms import checks_for_batch_norm, mentions_other_norm
+from firstfault.lint.norms import BatchNorm, checks_for_batch_norm, mentions_other_norm
 from firstfault.lint.script import FUNCTIONS, LOOPS, Script, dotted, per_script
 from firstfault.lint.training_loop import TrainingLoop, called_function
 
@@ -60,12 +60,12 @@ def _walked(node: ast.AST) -> Iterator[ast.expr]:
             yield loop.iter.func.value
 
 
-def set_aside(script: Script, name: str) -> bool:
+def set_aside(script: Script, layer: BatchNorm) -> bool:
     """Whether a layer is put into eval mode by its own name: ``self.bn1.eval()``."""
-    return any(
-        isinstance(call.func, ast.Attribute) and call.func.attr == "eval" and dotted(call.func.value) == name
-        for call in script.nodes(ast.Call)
-    )
+    if layer.kind != "constructor":
+        return False
+    evals = (call.func for call in script.nodes(ast.Call) if isinstance(call.func, ast.Attribute))
+    return any(each.attr == "eval" and dotted(each.value) == layer.name for each in evals)
 
 
 def freezes_or_replaces(script: Script, test: ast.expr) -> bool:

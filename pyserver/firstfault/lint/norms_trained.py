@@ -63,8 +63,11 @@ class Builders:
     def _sources(self, node: ast.Name | ast.Attribute, inside_definition: bool) -> Iterator[ast.AST]:
         """What a name stands for: a definition of this file, else the values that it gets."""
         name = dotted(node)
-        if name and name.partition(".")[0] in self.script.imports:
-            self.imported.setdefault(name, node)
+        if name.rpartition(".")[2] in _WRAPPERS:
+            return
+        if name.partition(".")[0] in self.script.imports:
+            if name not in self.imported or _is_called(self.script, node):
+                self.imported[name] = node
             return
         for part in _prefixes(name):
             definition = self._definition(node, part, name)
@@ -86,7 +89,13 @@ class Builders:
         return definitions.get(f"{owner.name}.{part[5:]}") if owner is not None and part.startswith("self.") else None
 
 
+_WRAPPERS = ("prepare", "prepare_model", "initialize", "setup")  # accelerate, apex, DeepSpeed, Fabric build no layers
 _WALKERS = ("parameters", "named_parameters", "modules", "named_modules", "children", "named_children")
+
+
+def _is_called(script: Script, node: ast.AST) -> bool:
+    parent = script.parent(node)
+    return isinstance(parent, ast.Call) and parent.func is node
 
 
 def _prefixes(name: str) -> Iterator[str]:

@@ -190,7 +190,7 @@ def _layers(script: Script, model: Builders | None) -> list[BatchNorm]:
         each
         for each in (*batch_norms(script), *families(script))
         if each.kind in ("conversion", "parameter groups") or model is None or model.hold(each.node)
-        if not set_aside(script, each.name) and not any(part.hold(each.node) for part in held)
+        if not set_aside(script, each) and not any(part.hold(each.node) for part in held)
     ]
     if model is not None and _is_all_here(script, model):
         return [each for each in found if each.kind not in ("conversion", "parameter groups")]
