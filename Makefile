@@ -38,7 +38,7 @@ editor: firstfault.vsix ## open a VS Code workbench on 127.0.0.1 with the extens
 
 package: $(VENV)/.dev firstfault.vsix ## build the wheel and the .vsix into dist/
 	@mkdir -p dist
-	$(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	$(BIN)/pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 	cp firstfault.vsix dist/
 	@ls -lh dist
 
@@ -54,16 +54,16 @@ $(VENV)/.pip:
 	@scripts/require.sh python $(PYTHON)
 	@echo "Making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check pip==25.3  # the first pins of `--group` were older
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check pip==25.3  # the first pins of `--group` were older
 	@touch $@
 
 $(VENV)/.runtime: $(VENV)/.pip pyproject.toml
-	@$(BIN)/pip install --quiet --disable-pip-version-check --editable . --group source
+	@$(BIN)/pip install -qq --disable-pip-version-check --editable . --group source
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.runtime
 	@$(BIN)/python scripts/torch_size.py
-	@$(BIN)/pip install --quiet --disable-pip-version-check --group dev
+	@$(BIN)/pip install -qq --disable-pip-version-check --group dev
 	@touch $@
 
 node_modules/.installed: package.json package-lock.json

@@ -3,8 +3,8 @@
 import re
 from itertools import groupby
 
-from firstfault.library import Library, NearMiss, Sample, Signature, load
-from firstfault.lsp.pages import page
+from firstfault.explain import block, failure_page
+from firstfault.library import Library, NearMiss, Signature, load
 from rule_pages import NOTE
 
 
@@ -23,32 +23,15 @@ def pages() -> dict[str, str]:
 
 
 def _page(failure: Signature) -> str:
-    """The page that the editor shows, and below it the texts that hold the signature to it."""
+    """The page that the terminal and the editor show, and below it what must not match."""
     source = f"signatures/failures/{failure.category}/{failure.id}.toml"
-    parts = [
-        f"{NOTE.format(source=source)}\n# {_escape(failure.title)}",
-        (page(failure.id) or "").strip(),
-        "## Looks like\n\n" + "\n\n".join(map(_sample, failure.samples)),
-        "## Looks alike\n\n" + "\n\n".join(map(_near_miss, failure.near_misses)),
-        *_related(failure),
-    ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _sample(sample: Sample) -> str:
-    version = [f"torch {sample.version}:"] if sample.version else []
-    values = ", ".join(f"{name} = `{value}`" for name, value in sample.captures.items())
-    return "\n\n".join([*version, _block(sample.text), *([f"Read from it: {values}."] if values else [])])
+    near_misses = "\n\n".join(map(_near_miss, failure.near_misses))
+    return f"{NOTE.format(source=source)}\n{failure_page(failure).strip()}\n\n## Looks alike\n\n{near_misses}\n"
 
 
 def _near_miss(near: NearMiss) -> str:
     really = f" It is [{near.is_}]({near.is_}.md)." if near.is_ else ""
-    return f"{_block(near.text)}\n\nNot this one: {_escape(near.why).rstrip('.')}.{really}"
-
-
-def _related(failure: Signature) -> list[str]:
-    links = [f"- [{each}]({each}.md)" for each in dict.fromkeys([*failure.narrows, *failure.related])]
-    return ["## Related failures\n\n" + "\n".join(links)] if links else []
+    return f"{block(near.text)}\n\nNot this one: {_escape(near.why).rstrip('.')}.{really}"
 
 
 # ------------------------------------------------------------------------------------------ lists
@@ -122,10 +105,3 @@ def _escape(text: str) -> str:
 
 def _cell(text: str) -> str:
     return _escape(" ".join(text.split())).replace("|", "\\|")
-
-
-def _block(text: str) -> str:
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    visible = "".join(each if each in "\n\t" or each.isprintable() else f"\\x{ord(each):02x}" for each in text)
-    return f"{fence}text\n{visible.strip(chr(10))}\n{fence}"

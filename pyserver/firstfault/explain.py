@@ -27,13 +27,13 @@ def closest(name: str) -> list[str]:
 
 
 def failure_page(signature: Signature) -> str:
-    parts = [f"# {signature.title} ({signature.id})", signature.explain.strip()]
-    parts.append("## Fix\n\n" + "\n".join(f"{number}. {_plain(fix)}" for number, fix in enumerate(signature.fix, 1)))
+    parts = [f"# {signature.title} ({signature.id})", _prose(signature.explain)]
+    parts.append("## Fix\n\n" + "\n".join(f"{number}. {_prose(fix)}" for number, fix in enumerate(signature.fix, 1)))
     if signature.verify:
-        parts.append(f"## Verify\n\n```sh\n{_plain(signature.verify).strip()}\n```")
-    parts.append(f"## What a match does not establish\n\n{signature.limits.strip()}")
+        parts.append(f"## Verify\n\n```sh\n{_plain(signature.verify)}\n```")
+    parts.append(f"## What a match does not establish\n\n{_prose(signature.limits)}")
     if signature.missing:
-        facts = "\n".join(f"- {_plain(each.fact)}\n  `{_plain(each.how)}`" for each in signature.missing)
+        facts = "\n".join(f"- {_prose(each.fact)}\n  `{_plain(each.how)}`" for each in signature.missing)
         parts.append(f"## Facts that decide\n\n{facts}")
     samples = "\n\n".join(_sample(sample.text, sample.version) for sample in signature.samples)
     parts.append(f"## As printed\n\n{samples}")
@@ -44,14 +44,44 @@ def failure_page(signature: Signature) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def block(text: str) -> str:
+    """A fenced block that nothing in the text can end; what cannot be seen (escapes, NULs) is written out."""
+    import re
+
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    visible = "".join(each if each in "\n\t" or each.isprintable() else f"\\x{ord(each):02x}" for each in text)
+    return f"{fence}text\n{visible.strip(chr(10))}\n{fence}"
+
+
 def _sample(text: str, version: str | None) -> str:
-    head = f"{version}:\n\n" if version else ""
-    return f"{head}```text\n{text.strip(chr(10))}\n```"
+    head = f"{'torch ' if version[0].isdigit() else ''}{version}:\n\n" if version else ""
+    return head + block(text)
+
+
+def _prose(template: str) -> str:
+    """For Markdown: the names of the values in italics, and no angle bracket that would be read as HTML."""
+    import re
+
+    parts = re.split(r"(`[^`]*`)", _without_brackets(template))
+    return "".join(
+        _named(part, "<", ">") if part.startswith("`") else _named(part.replace("<", "&lt;"), "*", "*")
+        for part in parts
+    )
 
 
 def _plain(template: str) -> str:
-    """The template for a page: the names of the values stand in angle brackets, optional parts without brackets."""
+    """For code: the names of the values stand in angle brackets."""
+    return _named(_without_brackets(template), "<", ">")
+
+
+def _named(text: str, before: str, after: str) -> str:
     import re
 
-    text = re.sub(r"\[\[(.+?)\]\]", r"\1", template, flags=re.DOTALL)
-    return re.sub(r"\{(\w+)\}", r"<\1>", text)
+    return re.sub(r"\{(\w+)\}", rf"{before}\1{after}", text)
+
+
+def _without_brackets(template: str) -> str:
+    import re
+
+    return re.sub(r"\[\[(.+?)\]\]", r"\1", template.strip(), flags=re.DOTALL)
