@@ -33,7 +33,7 @@ def averaging(script: Script, loop: TrainingLoop, backward: Backward, term: Term
         home = _home(script, term, scale)
         if scale.divides and is_window_size(home, scale.operand, window, script):
             found = Averaging("divided", scale.node, scale)
-        elif window.kind == "chunks" and _is_share_of_rows(home, scale):
+        elif window.kind == "chunks" and (_is_share_of_rows(home, scale) or _is_chunk_length(scale, window)):
             found = Averaging("rows", scale.node, scale)
         elif not is_constant_factor(home, scale.operand):
             return None
@@ -107,6 +107,13 @@ def _is_share_of_rows(script: Script, scale: Scale) -> bool:
     text = script.text(share)
     rows = re.search(r"len\(|\.size\(0\)|\.shape\[0\]", text)
     return bool(rows) and isinstance(share, (ast.BinOp, ast.Call, ast.Subscript))
+
+
+def _is_chunk_length(scale: Scale, window: Window) -> bool:
+    """``loss * chunk / batch_size`` in ``for j in range(0, rows, chunk)``."""
+    call = window.node
+    stepped = isinstance(call, ast.Call) and len(call.args) == 3
+    return stepped and not scale.divides and _same_name(scale.operand, call.args[2])  # type: ignore[attr-defined]
 
 
 def _value(script: Script, node: ast.expr) -> ast.expr:

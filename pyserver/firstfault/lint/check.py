@@ -9,7 +9,7 @@ from firstfault.lint.notebook import Notebook
 from firstfault.lint.parse import syntax_error
 from firstfault.lint.rule import Finding
 from firstfault.lint.source import Unreadable, read_source
-from firstfault.lint.workspace import Workspace
+from firstfault.lint.workspace import Workspace, project_root
 from firstfault.text import LineTable, Position, Span
 
 _SKIPPED = {"node_modules", "site-packages", "dist-packages", "__pycache__", "venv", "env", "build", "dist"}
@@ -77,17 +77,18 @@ def _scripts(paths: Iterable[str], problems: list[Problem]) -> Iterator[tuple[st
     seen: set[str] = set()
     for path in paths:
         if os.path.isdir(path):
+            root = project_root(path)
             for found in _walk(path, problems):
                 if os.path.realpath(found) not in seen:
                     seen.add(os.path.realpath(found))
-                    yield found, path
+                    yield found, root
         elif not os.path.exists(path):
             problems.append(Problem(path, "There is no such file or folder."))
         elif not path.endswith(_ENDINGS):
             problems.append(Problem(path, "Only .py and .ipynb files are checked."))
         elif os.path.realpath(path) not in seen:
             seen.add(os.path.realpath(path))
-            yield path, os.path.dirname(os.path.abspath(path))
+            yield path, project_root(path)
 
 
 def _walk(folder: str, problems: list[Problem]) -> Iterator[str]:

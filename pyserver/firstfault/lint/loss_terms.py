@@ -9,9 +9,10 @@ A term that cannot be followed has the kind "unknown"; no rule builds on it.
 
 import ast
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, TypeGuard
 
 from firstfault.lint.bindings import Binding, keyword, last_binding, number
+from firstfault.lint.calls import last_name
 from firstfault.lint.objects import Instance, instance
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.workspace import Workspace
@@ -138,7 +139,7 @@ class _Trace:
         whole = node.value if isinstance(node.value, ast.Call) else binding.value if binding else None
         if not isinstance(whole, ast.Call) or not _names_loss(node):
             return unknown
-        item = node.slice.value if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) else "loss"
+        item = node.attr if isinstance(node, ast.Attribute) else getattr(node.slice, "value", None)
         return self._call(script, whole, binding.node if binding else at, depth, entries, item)
 
     def _call(
@@ -187,11 +188,16 @@ class _Trace:
         if found and isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
             is_method = dotted(call.func).startswith("self.")
             return self._into(Entry(script, call, found[0], found[1], is_method), depth, entries, item)
+        owner = instance(script, call.func.value, self.workspace) if isinstance(call.func, ast.Attribute) else None
+        if owner is not None and owner.definition is not None and owner.script is not None:
+            method = _method(owner.definition, last_name(call.func))
+            if method is not None:
+                return self._into(Entry(script, call, owner.script, method, True), depth, entries, item)
         thing = instance(script, call.func, self.workspace)
         if thing is not None and thing.name in CROSS_ENTROPIES:
             return (Term("cross-entropy", script, call, maker=thing.call, entries=entries),)
         if thing is not None and thing.definition is not None and thing.script is not None:
-            method = _method(thing.script, thing.definition, "forward")
+            method = _method(thing.definition, "forward")
             if method is not None:
                 return self._into(Entry(script, call, thing.script, method, True), depth, entries, item)
         if item is not None and (thing is None or thing.definition is None) and _passes_labels(script, call):
@@ -204,7 +210,7 @@ class _Trace:
         inside = (*entries, entry)
         terms: list[Term] = []
         for value in _returned(entry.callee_script, entry.function):
-            chosen = _chosen(value, item)
+            chosen = _chosen(entry.callee_script, value, item)
             if chosen is not None:
                 terms += self.of(entry.callee_script, chosen, value, depth - 1, inside)
         known = [each for each in terms if each.kind != "unknown"]
@@ -217,7 +223,7 @@ def _callee_name(script: Script, call: ast.Call) -> str:
     return f"{owner.name}.{name[5:]}" if owner and name.startswith("self.") else name
 
 
-def _method(script: Script, owner: ast.ClassDef, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     return next(
         (
             each
@@ -233,21 +239,34 @@ def _returned(script: Script, function: ast.AST) -> list[ast.expr]:
     return [each.value for each in found if each.value is not None and script.function(each) is function]
 
 
-def _chosen(value: ast.expr, item: object) -> ast.expr | None:
+def _chosen(script: Script, value: ast.expr, item: object, hops: int = 3) -> ast.expr | None:
     """The part of a returned value that the caller takes as the loss."""
+    if isinstance(value, ast.IfExp):  # ((loss,) + output) if loss is not None else output
+        return _chosen(script, value.body, item, hops)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add) and isinstance(value.left, ast.Tuple):
+        return _chosen(script, value.left, item, hops)
     if isinstance(value, ast.Tuple):
         if isinstance(item, int) and item < len(value.elts):
             return value.elts[item]
         return None
+    if isinstance(value, ast.Name) and item is not None and hops:
+        binding = last_binding(script, value.id, value)
+        holder = binding.value if binding and binding.kind == "assign" else None
+        if isinstance(holder, (ast.Tuple, ast.Dict, ast.IfExp, ast.Call)) or _is_tuple_sum(holder):
+            return _chosen(script, holder, item, hops - 1)
     if isinstance(value, ast.Dict):
         for key, each in zip(value.keys, value.values, strict=True):
             if isinstance(key, ast.Constant) and key.value == item:
                 return each
         return None
-    if isinstance(value, ast.Call) and item == "loss":
+    if isinstance(value, ast.Call) and item in ("loss", 0):
         given = keyword(value, "loss")
         return given if given is not None else value
     return None if isinstance(value, ast.Constant) else value
+
+
+def _is_tuple_sum(value: ast.expr | None) -> TypeGuard[ast.BinOp]:
+    return isinstance(value, ast.BinOp) and isinstance(value.left, ast.Tuple)
 
 
 def _names_loss(node: ast.Attribute | ast.Subscript) -> bool:

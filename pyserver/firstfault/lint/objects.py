@@ -62,7 +62,7 @@ def _bound(script: Script, binding: Binding, workspace: Workspace, hops: int) ->
         wraps = last_name(binding.value.func) in _WRAPPERS and binding.item is not None
         if wraps and binding.item is not None and binding.item < len(arguments):
             return _other_than(script, arguments[binding.item], binding, workspace, hops)
-        return None
+        return _from_factory(script, binding.value, binding.item, workspace, hops)
     if binding.kind not in ("assign", "with") or binding.value is None:
         return None
     return _other_than(script, binding.value, binding, workspace, hops)
@@ -124,11 +124,23 @@ def _made(script: Script, call: ast.Call, workspace: Workspace, hops: int) -> In
     return Instance(name, call, None, None)
 
 
-def _returned(script: Script, function: ast.AST, workspace: Workspace, hops: int) -> Instance | None:
+def _from_factory(script: Script, call: ast.Call, item: int | None, workspace: Workspace, hops: int) -> Instance | None:
+    """``model, tokenizer = build(config)``: one of several things that a function of the workspace returns."""
+    defined = workspace.definition(dotted(call.func), script)
+    if defined is None or not isinstance(defined[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    return _returned(defined[0], defined[1], workspace, hops, item)
+
+
+def _returned(
+    script: Script, function: ast.AST, workspace: Workspace, hops: int, item: int | None = None
+) -> Instance | None:
     """A factory of the workspace: what it returns."""
     for each in script.nodes(ast.Return):
-        if each.value is not None and script.function(each) is function:
-            found = instance(script, each.value, workspace, hops - 1)
-            if found is not None:
-                return found
+        value = each.value if script.function(each) is function else None
+        if item is not None:
+            value = value.elts[item] if isinstance(value, ast.Tuple) and item < len(value.elts) else None
+        found = instance(script, value, workspace, hops - 1) if value is not None else None
+        if found is not None:
+            return found
     return None

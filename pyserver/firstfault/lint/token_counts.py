@@ -14,11 +14,13 @@ from firstfault.lint.calls import last_name
 from firstfault.lint.ignored_labels import Proof, proof_of_ignored
 from firstfault.lint.loss_terms import Term
 from firstfault.lint.script import Script, dotted
+from firstfault.lint.training_loop import called_function
 from firstfault.lint.workspace import Workspace
 
 Strength = Literal["same-file", "sibling", "advisory"]
 _HOPS = 5
 _SEGMENTATION = 255
+_RANDOM_REASON = "a mean over the tokens that were masked at random"
 # One label per example, however the labels of other tokens are padded.
 _PER_EXAMPLE = re.compile(r"SequenceClassification|MultipleChoice|QuestionAnswering|Image|Audio|NextSentence|Vision")
 
@@ -75,7 +77,7 @@ def _of_model(term: Term, script: Script, workspace: Workspace) -> VaryingCount 
 
 def _shown(proof: Proof, script: Script) -> VaryingCount:
     if proof.manner == "random":
-        return VaryingCount("advisory", proof.script, proof.node, "a mean over the masked tokens of each micro-batch")
+        return VaryingCount("advisory", proof.script, proof.node, _RANDOM_REASON)
     if proof.manner == "collator":
         reason = "a mean over the labels that are not -100, which the collator pads them with"
     else:
@@ -144,6 +146,8 @@ def _of_selection(term: Term, script: Script, roots: list[ast.expr]) -> VaryingC
             if reason:
                 strength: Strength = "same-file" if term.script is script else "sibling"
                 return VaryingCount(strength, term.script, part, reason)
+            if isinstance(part, ast.Subscript) and _is_random_mask(term.script, part.slice):
+                return VaryingCount("advisory", term.script, part, _RANDOM_REASON)
     return None
 
 
@@ -175,6 +179,23 @@ def _is_padding_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
         isinstance(node, ast.Call) and last_name(node.func) in ("ne", "eq", "bool", "logical_not", "view", "reshape")
     )
     return boolean and bool(_PADDING.search(script.text(node)))
+
+
+_RANDOM = re.compile(r"\b(?:torch\.rand|bernoulli|rand_like)\b")
+
+
+def _is_random_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
+    """A boolean mask drawn at random, here or in the function that returns it."""
+    if not isinstance(node, ast.Name):
+        return isinstance(node, (ast.Compare, ast.BinOp)) and bool(_RANDOM.search(script.text(node)))
+    binding = last_binding(script, node.id, node) if hops else None
+    value = binding.value if binding else None
+    if binding is not None and binding.kind == "unpacked" and isinstance(value, ast.Call):
+        made_by = called_function(script, value)
+        returned = [each.value for each in script.nodes(ast.Return) if script.function(each) is made_by]
+        parts = [each.elts[binding.item or 0] for each in returned if isinstance(each, ast.Tuple)]
+        return any(_is_random_mask(script, each, hops - 1) for each in parts)
+    return value is not None and _is_random_mask(script, value, hops - 1)
 
 
 def _sources(script: Script, root: ast.expr, hops: int) -> Iterator[ast.AST]:

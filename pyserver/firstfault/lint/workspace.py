@@ -9,6 +9,21 @@ from firstfault.lint.script import Script, read_script
 
 _LARGEST = 2_000_000  # characters; nobody writes a longer module by hand
 _HOPS = 2
+_ROOT_MARKS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
+
+
+def project_root(path: str) -> str:
+    """The folder of a path, or the nearest one above it that a repository or a package is rooted in."""
+    start = os.path.abspath(path)
+    start = start if os.path.isdir(start) else os.path.dirname(start)
+    folder = start
+    while True:
+        if any(os.path.exists(os.path.join(folder, mark)) for mark in _ROOT_MARKS):
+            return folder
+        above = os.path.dirname(folder)
+        if above == folder:
+            return start
+        folder = above
 
 
 class Workspace:
