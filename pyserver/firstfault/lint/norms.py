@@ -17,6 +17,7 @@ Kind = Literal["constructor", "reference", "conversion", "parameter groups", "fa
 # still, or normalise over parts of a batch on purpose.
 _BATCH_NORM = re.compile(r"_?[A-Z]?\w*Batch_?Norm(?:Act)?(?:\d[dD])?")
 _NOT_OF_THE_BATCH = re.compile(r"Frozen|Fixed|Static|Ghost|Virtual|Meta|Renorm|Instance|Layer|Group")
+_GHOST = re.compile(r"virtual_b|ghost", re.IGNORECASE)
 _OTHER_FRAMEWORKS = ("tensorflow.", "tf.", "keras.", "flax.", "mxnet.", "paddle.", "jax.")
 _OTHER_NORM = re.compile(r"(?:Group|Layer|Instance|RMS|Frozen\w*|Filter\w*)_?Norm\w*|GroupNorm32|Identity")
 _TORCH_BATCH_NORM = re.compile(r"torch\.nn\.(?:modules\.batchnorm\.)?(?:Sync)?BatchNorm(?:[123]d)?")
@@ -122,9 +123,12 @@ def _built(script: Script) -> Iterator[BatchNorm]:
 
 
 def _is_of_a_model(script: Script, call: ast.Call) -> bool:
-    """Not ``super().__init__`` of a BatchNorm class, not a layer that is only compared or set aside in eval mode."""
+    """Not a layer that is put into eval mode on the spot, and not the inside of a ghost BatchNorm."""
     parent = script.parent(call)
-    return not (isinstance(parent, ast.Attribute) and parent.attr in ("eval", "__class__"))
+    if isinstance(parent, ast.Attribute) and parent.attr == "eval":
+        return False
+    owner = script.class_of(call)
+    return owner is None or not any(isinstance(each, ast.arg) and _GHOST.search(each.arg) for each in ast.walk(owner))
 
 
 def _is_passed_on(script: Script, node: ast.expr) -> bool:
