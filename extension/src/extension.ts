@@ -64,10 +64,11 @@ function exampleOf(context: vscode.ExtensionContext): vscode.Uri {
   return vscode.Uri.joinPath(context.extensionUri, "examples", "run.log");
 }
 
-/** The server starts with the first Python document; a window without one costs no process. */
+/** The server starts where Python is written; another window costs no process until a command needs one. */
 function startsOf(server: Server): vscode.Disposable[] {
+  void prepareForScripts(server);
   const check = (document: vscode.TextDocument) => {
-    if (isChecked(document)) void server.ready();
+    if (isChecked(document)) void server.readyForDocument();
   };
   vscode.workspace.textDocuments.forEach(check);
   return [
@@ -80,7 +81,16 @@ function startsOf(server: Server): vscode.Disposable[] {
   ];
 }
 
+/** A workspace with scripts at its top: started now, the first squiggle need not wait for the process. */
+async function prepareForScripts(server: Server): Promise<void> {
+  const [script] = await vscode.workspace.findFiles("{*.py,*/*.py}", undefined, 1);
+  if (script && isEnabled()) await server.prepare();
+}
+
+function isEnabled(): boolean {
+  return vscode.workspace.getConfiguration("firstfault").get<boolean>("check.enabled", true);
+}
+
 function isChecked({ languageId, uri }: vscode.TextDocument): boolean {
-  const isEnabled = vscode.workspace.getConfiguration("firstfault").get<boolean>("check.enabled", true);
-  return isEnabled && languageId === "python" && ["file", "untitled"].includes(uri.scheme);
+  return isEnabled() && languageId === "python" && ["file", "untitled"].includes(uri.scheme);
 }

@@ -33,6 +33,8 @@ export class Server implements vscode.Disposable {
   #client: LanguageClient | undefined;
   #starting: Promise<LanguageClient | undefined> | undefined;
   #requests = 0;
+  #isQuiet = false;
+  #hasToldWhy = false;
 
   constructor(
     private readonly context: vscode.ExtensionContext,
@@ -48,7 +50,32 @@ export class Server implements vscode.Disposable {
 
   /** The running server. Undefined where none can run; the user has been told why. */
   async ready(): Promise<LanguageClient | undefined> {
-    if (this.isRunning) return this.#client;
+    this.#isQuiet = false;
+    return this.#ready();
+  }
+
+  /** For a document that is to be checked: what keeps the server from running is told once, not for each document. */
+  async readyForDocument(): Promise<void> {
+    if (!this.#hasToldWhy) await this.ready();
+  }
+
+  /** Starts it before it is needed; what goes wrong is told when it is needed. */
+  async prepare(): Promise<void> {
+    if (this.isRunning || this.#starting) return;
+    this.#isQuiet = true;
+    await this.#ready();
+  }
+
+  async #ready(): Promise<LanguageClient | undefined> {
+    const client = this.#client;
+    if (client?.state === State.Running) return client;
+    // After a crash it is on its way already, and starting is waiting for that.
+    if (client?.state === State.Starting && !this.#starting) {
+      return client.start().then(
+        () => client,
+        () => undefined,
+      );
+    }
     this.#starting ??= this.#start().finally(() => {
       this.#starting = undefined;
     });
@@ -105,7 +132,7 @@ export class Server implements vscode.Disposable {
     const choice = await findInterpreter(libs, this.output);
     if (!choice.found) {
       this.#showTrouble("Firstfault found no Python to run its server. Click to try again.");
-      showNoInterpreter(choice);
+      this.#tell(() => showNoInterpreter(choice));
       return undefined;
     }
     warnOfSetting(choice);
@@ -121,13 +148,13 @@ export class Server implements vscode.Disposable {
       this.#options(),
     );
     this.#client = client;
-    client.onDidChangeState(({ newState }) => newState === State.Running && this.#trouble.hide());
+    client.onDidChangeState(({ newState }) => newState === State.Running && this.#isWell());
     try {
       await client.start();
       return client;
     } catch (error) {
       this.#showTrouble("Firstfault's server did not start. Click to try again.");
-      void offer(`Firstfault's server did not start with ${python}: ${messageOf(error)}`);
+      this.#tell(() => void offer(`Firstfault's server did not start with ${python}: ${messageOf(error)}`));
       return undefined;
     }
   }
@@ -162,9 +189,21 @@ export class Server implements vscode.Disposable {
       ]);
       return { action: CloseAction.Restart, handled: true };
     }
+    this.#hasToldWhy = true;
     this.#showTrouble("Firstfault's server stopped twice and stays off. Click to start it again.");
     void offer("Firstfault's server stopped again, so it stays off. Restart Server starts it once more.");
     return { action: CloseAction.DoNotRestart, handled: true };
+  }
+
+  #isWell(): void {
+    this.#hasToldWhy = false;
+    this.#trouble.hide();
+  }
+
+  #tell(message: () => void): void {
+    if (this.#isQuiet) return;
+    this.#hasToldWhy = true;
+    message();
   }
 
   #showTrouble(tooltip: string): void {
