@@ -29,9 +29,11 @@ class Step(NamedTuple):
     gradient: torch.Tensor
 
 
-def run(source: str, lengths: list[list[int]], modules: dict[str, str]) -> tuple[list[Step], dict[str, Any]]:
+def run(
+    source: str, lengths: list[list[int]], modules: dict[str, str], given: dict[str, Any] | None = None
+) -> tuple[list[Step], dict[str, Any]]:
     """The steps of a script in the order they were taken, and its names afterwards."""
-    namespace: dict[str, Any] = {"__name__": "__main__", "LENGTHS": lengths}
+    namespace: dict[str, Any] = {"__name__": "__main__", "LENGTHS": lengths, **(given or {})}
     steps: list[Step] = []
 
     def catch(optimizer: torch.optim.Optimizer, *_: object) -> None:

@@ -1,5 +1,9 @@
 """Every fix of mean-of-means is run: torch's own gradients before and after it, on variable and on uniform data."""
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +14,8 @@ from proof import DIFFERENT, EQUAL, UNIFORM, VARIABLE, errors, run
 from firstfault.lint import Workspace, lint
 from firstfault.text import apply_edits
 
-CASES = read_document(Path(__file__).parent / "proofs" / "mean-of-means.md")
+HERE = Path(__file__).parent
+CASES = read_document(HERE / "proofs" / "mean-of-means.md")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -43,6 +48,24 @@ def test_the_fix_leaves_steps_and_log_as_they_were(case: Case) -> None:
         assert len(names["log"]) == len(names_after["log"]) > 0
         if not case.heading.startswith("A leftover"):  # its short window took another path before the fix
             assert names["log"] == pytest.approx(names_after["log"], rel=1e-12)
+
+
+def test_the_count_is_taken_over_all_ranks(tmp_path: Path) -> None:
+    (case,) = read_document(HERE / "proofs" / "mean-of-means-ranks.md")
+    before, after = case.source, _fixed(case)
+    for found in _on_two_ranks([(before, VARIABLE), (before, UNIFORM), (after, VARIABLE)], tmp_path):
+        faulty, control, fixed = found
+        assert [len(each) for each in found] == [2, 2, 2]
+        assert max(faulty) >= DIFFERENT and max(control) <= EQUAL and max(fixed) <= EQUAL, found
+
+
+def _on_two_ranks(jobs: list[tuple[str, list[list[int]]]], folder: Path) -> list[list[list[float]]]:
+    """What each of two processes finds: the errors of the windows of each job."""
+    (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
+    command = [sys.executable, str(HERE / "proof_rank.py"), str(folder)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, env=environment) for rank in range(2)]
+    return [json.loads(rank.communicate(timeout=300)[0]) for rank in ranks]
 
 
 def _fixed(case: Case) -> str:
