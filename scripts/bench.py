@@ -231,7 +231,7 @@ def training_script(lines: int) -> str:
 
 def paste() -> str:
     """What one copies from a terminal: some steps, then a traceback."""
-    steps = "".join(f"epoch 0 step {n:>3} loss {3.2 - n / 40:.4f} lr 3.0e-04 tokens/s 18{n:02}\n" for n in range(33))
+    steps = "".join(f"epoch 0 step {n:>3} loss {3.2 - n / 40:.4f} lr 3.0e-04 tokens/s 18{n:02}\n" for n in range(34))
     return steps + TRACEBACK
 
 

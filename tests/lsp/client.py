@@ -22,7 +22,10 @@ PULLING = {
 
 class Client:
     def __init__(self, command: list[str] = SERVE, cwd: Path | None = None) -> None:
-        environment = {**os.environ, "PYTHONPATH": str(PYSERVER)}
+        environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(PYSERVER), os.environ.get("PYTHONPATH")])),
+        }
         self.process = subprocess.Popen(command, stdin=-1, stdout=-1, stderr=-1, env=environment, cwd=cwd)
         self.settings: Any = None  # What workspace/configuration answers.
         self.asked: list[dict[str, Any]] = []  # Requests and notifications of the server, in their order.
