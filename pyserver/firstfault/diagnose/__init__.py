@@ -29,10 +29,13 @@ def _diagnose(log: Log, library: Library) -> Report:
 
 
 def _counts(failure: Failure, log: Log) -> bool:
-    """Silent faults, what Python ignored while cleaning up, and what the run got over are not candidates."""
+    """Silent faults, what Python ignored while cleaning up, and what the run got over are not candidates.
+
+    A NaN is not got over by going on.
+    """
     if failure.role == "silent" or (failure.raised is not None and failure.raised.ignored):
         return False
-    return failure.raised is None or not went_on(failure, log)
+    return failure.signature.category == "numerics-silent" or not went_on(failure, log)
 
 
 def _only_echoes(report: Report, library: Library) -> bool:

@@ -2,7 +2,7 @@
 
 from itertools import groupby
 
-from firstfault.diagnose.causality import Choice, Verdict
+from firstfault.diagnose.causality import DEATHS, Choice, Verdict
 from firstfault.diagnose.failures import Failure, user_frame
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.report import Collateral, Evidence, Initiating, Missing, Read, Report
@@ -18,7 +18,7 @@ def report_of(
 ) -> Report:
     signature = choice.failure.signature
     values = _values(choice, log)
-    established = signature.establishes and choice.failure.role == "initiating"
+    established = _established(choice)
     missing = tuple(Missing(fill(each.fact, values), fill(each.how, values)) for each in signature.missing)
     missing = tuple(each for each in missing if each.fact and each.how)
     if not established and not missing:
@@ -36,6 +36,16 @@ def report_of(
         related=signature.related,
         read=_read(log, ranks),
     )
+
+
+def _established(choice: Choice) -> bool:
+    """Does the text show the cause? A death in native code is explained where the frame that died is shown."""
+    failure = choice.failure
+    if choice.established is not None:
+        return choice.established
+    if failure.signature.id in DEATHS and failure.raised is not None:
+        return bool(failure.raised.blocks[-1].frames) or failure.raised.origin == "terminate"
+    return failure.signature.establishes and failure.role == "initiating"
 
 
 def no_failure(log: Log, library: Library, ranks: Ranks) -> Report:

@@ -20,6 +20,7 @@ PHYSICAL = frozenset(
 )
 # Shown by an exit code or a signal alone: weaker than any message of the process itself.
 DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
+AGENT_SAYS = frozenset(("closing-signal", "child-failed"))
 FINGERPRINT = re.compile(
     r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]{1,400})"
 )
@@ -27,12 +28,16 @@ NUMBERS = re.compile(r"\d+")
 
 
 class Choice(NamedTuple):
-    """The failure that came first, on which rank, and why this is said."""
+    """The failure that came first, on which rank, and why this is said.
+
+    ``established`` overrules the signature where the log as a whole tells more or less than the one text.
+    """
 
     failure: Failure
     owner: Owner
     everywhere: bool
     reason: str
+    established: bool | None = None
 
 
 class Verdict(NamedTuple):
@@ -68,15 +73,16 @@ def _physical(failures: list[Failure], log: Log, ranks: Ranks, library: Library)
 
 def _named(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
     """A message that names the culprit, or fingerprints of which one rank's differs from all others."""
-    for failure in failures:
-        named = NUMBERS.findall(failure.captures.get("culprit", ""))
-        if len(named) == 1:
-            owner = Owner(int(named[0]), "stated", None)
-            return Choice(failure, owner, False, f"The message itself names rank {named[0]}.")
-        if named:
-            listed = " and ".join(named)
-            return Choice(failure, Owner(None, None, None), False, f"The message itself names ranks {listed}.")
-    return _odd_fingerprint(failures)
+    naming = [each for each in failures if NUMBERS.search(each.captures.get("culprit", ""))]
+    if not naming:
+        return _odd_fingerprint(failures)
+    named = sorted({int(rank) for each in naming for rank in NUMBERS.findall(each.captures["culprit"])})
+    if len(named) == 1:
+        own = Owner(named[0], "stated", None)
+        return Choice(naming[0], own, False, f"The message itself names rank {named[0]}.")
+    most = max(naming, key=lambda each: len(NUMBERS.findall(each.captures["culprit"])))
+    listed = ", ".join(map(str, named))
+    return Choice(most, Owner(None, None, None), False, f"The messages name the ranks {listed}.")
 
 
 def _odd_fingerprint(failures: list[Failure]) -> Choice | None:
@@ -137,7 +143,7 @@ def _absent_choice(rank: int, failures: list[Failure], log: Log, ranks: Ranks, l
     values = {"rank": str(rank), "exitcode": "0"}
     failure = Failure(library.signatures["early-exit"], "initiating", values, owner, lines, None, None, None, True)
     reason = f"Rank {rank} is the only one that torchrun does not list as failed: it ended with exit code 0."
-    return Choice(failure, owner, False, reason)
+    return Choice(failure, owner, False, reason, established=last is not None)
 
 
 def _terminated_from_outside(failures: list[Failure], log: Log) -> Choice | None:
@@ -219,7 +225,7 @@ def _reactive_only(failures: list[Failure], log: Log, ranks: Ranks, library: Lib
 
 def _without_consequences(failures: list[Failure], log: Log) -> list[Failure]:
     """Exit codes that the same rank's own failure explains, and processes that the agent ended, start nothing."""
-    spoke = {each.owner.rank for each in failures if not _only_exit(each) and each.owner.rank is not None}
+    spoke = _reporting(failures)
     kept = []
     for failure in failures:
         pid = int(failure.captures.get("pid") or 0) if _only_exit(failure) else 0
@@ -231,7 +237,7 @@ def _without_consequences(failures: list[Failure], log: Log) -> list[Failure]:
 
 def _reporting(failures: list[Failure]) -> set[int]:
     """Ranks that printed a failure of their own; what the launcher says of them does not count."""
-    own = [each for each in failures if not _only_exit(each) and each.signature.id != "closing-signal"]
+    own = [each for each in failures if not _only_exit(each) and each.signature.id not in AGENT_SAYS]
     return {each.owner.rank for each in own if each.owner.rank is not None}
 
 

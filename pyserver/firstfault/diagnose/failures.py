@@ -19,13 +19,14 @@ LIBRARY_PATH = re.compile(
     r"|[\\/][Ll]ib[\\/](?:multiprocessing|runpy|threading|concurrent|asyncio|json|pickle|importlib|subprocess|os)\b"
     r"|[\\/](?:pydevd?|_pydev|pydev_)|[\\/]bin[\\/](?:torchrun|accelerate|deepspeed|python\d?)|anaconda3?[\\/][Ll]ib[\\/]"
 )
-LAUNCHER = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException|CalledProcessError)$")
+LAUNCHER = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException)$")
 LAUNCHER_PATH = re.compile(
     r"torch[\\/]distributed[\\/](?:run|launch|launcher)|torch[\\/]distributed[\\/]elastic[\\/](?:agent|rendezvous)"
     r"|accelerate[\\/]commands|deepspeed[\\/]launcher"
 )
 COLLATERAL: Role = "collateral"
 INITIATING: Role = "initiating"
+EITHER: Role = "either"
 
 
 class Failure(NamedTuple):
@@ -75,7 +76,9 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
         return None
     occurrence = own.get(id(block))
     owner = ranks.of_raised(raised)
-    if occurrence is None and _is_launcher(block):
+    if not block.type:
+        signature, role = library.signatures["unknown-failure"], EITHER
+    elif occurrence is None and _is_launcher(block):
         signature, role = library.signatures["child-failed"], COLLATERAL
     elif occurrence is None:
         signature, role = library.signatures["user-exception"], INITIATING
@@ -116,12 +119,13 @@ def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
     and of a chain the last exception, if the user's code raised it: it was made to say more than its cause.
     """
     blocks = [each for each in raised.blocks if each.type] or list(raised.blocks)
+    wrapped = [at for at, each in enumerate(blocks) if each.link == "wrapped"]
+    if wrapped:
+        # What wraps says only where it was: a worker, a spawned process, another rank.
+        blocks = blocks[: wrapped[0] + 1]
     telling = [each for each in blocks if id(each) in known and known[id(each)].role != "collateral"]
     if telling:
         return telling[0]
-    wrapped = [each for each in blocks if each.link == "wrapped"]
-    if wrapped:
-        return wrapped[-1] if len(wrapped) > 1 and wrapped[-2].link != "wrapped" else wrapped[0]
     return blocks[-1] if _in_user_code(blocks[-1]) or id(blocks[0]) in known else blocks[0]
 
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 
 from firstfault import patterns
 from firstfault.library import Library, Match, Signature
-from firstfault.logs.log import Block, Exit, Line, Log, Raised, Row
+from firstfault.logs.log import Block, Exit, Line, Log, Raised, Row, Tags
 
 # A native record may go on in the next lines: terminals wrap, and torch breaks some messages.
 RECORD_LINES = 3
+WRAPPED_WIDTH = 60
+NO_TAGS = Tags()
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
 
 
@@ -127,39 +129,39 @@ def _in_lines(log: Log, library: Library) -> Iterator[Occurrence]:
     free = [line for line in log.lines if line.order not in taken and line.text]
     everything = "\n".join(line.text for line in free)
     native = _with_native_patterns(library, everything)
+    signatures = [signature for signature, _ in native]
     literals = sorted({literal for _, own in native for literal in own})
     for at, line in enumerate(free):
         if not any(literal in line.text for literal in literals) and not _wrapped(free, at, literals):
             continue
         if line.text.lstrip().startswith(QUOTED):
             continue
-        record = _record(free, at)
-        hit = best(Event(None, None, record, "", None), [signature for signature, _ in native])
+        hits = [best(Event(None, None, record, "", None), signatures) for record in _records(free, at)]
+        hit = max(filter(None, hits), key=lambda each: (each.kind, each.length), default=None)
         if hit and hit.start <= len(line.text):
             yield Occurrence(hit.signature, hit.captures, line)
 
 
 def _wrapped(free: list[Line], at: int, literals: list[str]) -> bool:
     """A literal may be broken by the terminal's edge: half of it in this line, half in the next."""
-    if at + 1 >= len(free) or free[at + 1].stream != free[at].stream or len(free[at].text) < 60:
+    if at + 1 >= len(free) or free[at + 1].number != free[at].number + 1 or len(free[at].text) < WRAPPED_WIDTH:
         return False
     seam = free[at].text[-40:] + free[at + 1].text[:40]
     return any(literal in seam for literal in literals)
 
 
-def _record(free: list[Line], at: int) -> str:
+def _records(free: list[Line], at: int) -> list[str]:
+    """The line with what belongs to it below; where a terminal may have wrapped it, also with the seams closed."""
     line = free[at]
     texts = [line.text]
     for after in free[at + 1 : at + RECORD_LINES]:
-        if (
-            after.stream != line.stream
-            or after.tags.time
-            or after.tags.source
-            or after.number != line.number + len(texts)
-        ):
+        bare = after.tags == NO_TAGS and after.order == line.order + len(texts)
+        same = after.stream == line.stream and not after.tags.time and not after.tags.source
+        if not (bare or same) or after.number != line.number + len(texts):
             break
         texts.append(after.text)
-    return "\n".join(texts)
+    joined = "\n".join(texts)
+    return [joined, "".join(texts)] if len(line.text) >= WRAPPED_WIDTH else [joined]
 
 
 def _with_native_patterns(library: Library, everything: str) -> list[tuple[Signature, list[str]]]:

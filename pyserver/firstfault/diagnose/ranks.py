@@ -16,6 +16,7 @@ SPAWNED = re.compile(r"(?:-- Process|process) (?P<process>\d{1,6}) terminated")
 
 WRITER = re.compile(r"rank[ :=]{0,2}(?P<rank>\d{1,5})\b(?! has| is|,)", re.IGNORECASE)
 WORLD = re.compile(r"\bworld[ _-]?size\W{1,3}(\d{1,5})\b|\brank:? \d{1,5}(?: of |/)(\d{1,5})\b", re.IGNORECASE)
+CHANNEL = re.compile(r"\b(\d{1,5})\[(\d{1,3})\] -> (\d{1,5})\[(\d{1,3})\]")
 LARGEST_WORLD = 4096
 DEATH_CODES = {"Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Illegal instruction": -4, "Floating": -8}
 
@@ -34,6 +35,7 @@ class Ranks:
         self.by_pid = {row.pid: row for row in log.rows if row.pid is not None}
         self.rows = {row.rank: row for row in log.rows}
         self.local = self._local_ranks()
+        self.by_device = _ranks_of_devices(log)
         self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None), *_told(log)}
         self.one_node = self._one_node()
         self._position = {line.order: at for at, line in enumerate(log.lines)}
@@ -53,6 +55,8 @@ class Ranks:
             if pid is not None and str(pid).isdigit() and int(pid) in self.by_pid:
                 row = self.by_pid[int(pid)]
                 return Owner(row.rank, "inferred", row.host)
+        if line.tags.device is not None and line.tags.device in self.by_device:
+            return Owner(self.by_device[line.tags.device], "inferred", line.tags.host)
         if captured.get("local_rank", "").isdigit():
             return self.of_local(int(captured["local_rank"]), line.tags.host)
         return Owner(None, None, line.tags.host)
@@ -118,6 +122,16 @@ class Ranks:
         pairs += [(each.rank, each.local_rank) for each in self.log.streams if each.rank is not None]
         hosts = {row.host for row in self.log.rows if row.host}
         return len(hosts) <= 1 and all(local is None or rank == local for rank, local in pairs)
+
+
+def _ranks_of_devices(log: Log) -> dict[int, int]:
+    """NCCL's channel lines pair ranks with devices; only pairs that are the same everywhere count."""
+    pairs: dict[int, set[int]] = {}
+    for line in log.lines:
+        if line.tags.device is not None and (found := CHANNEL.search(line.text)):
+            pairs.setdefault(int(found[2]), set()).add(int(found[1]))
+            pairs.setdefault(int(found[4]), set()).add(int(found[3]))
+    return {device: next(iter(ranks)) for device, ranks in pairs.items() if len(ranks) == 1}
 
 
 def _writer(line: Line) -> int | None:

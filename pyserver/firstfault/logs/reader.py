@@ -16,7 +16,8 @@ from firstfault.logs.tracebacks import raised_in
 
 # torchrun's log folders are numbered by LOCAL rank; a file's own name may name a host or a rank.
 ATTEMPT_FOLDER = re.compile(r"attempt_(?P<attempt>\d+)[\\/](?P<local_rank>\d+)[\\/][^\\/]+$")
-RANK_FILE = re.compile(r"(?:^|.*[_.-])(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
+RANK_FILE = re.compile(r"(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
+RANK_IN_NAME = re.compile(r"(?:.*[_.-])?(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
 
 
 def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
@@ -24,9 +25,10 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     files: list[FileRead] = []
     lines: list[Line] = []
     problems: list[str] = []
+    ranked = RANK_IN_NAME if _one_file_a_rank(sources) else RANK_FILE
     for number, source in enumerate(sources):
         counter = Counter()
-        place, attempt = _place(source)
+        place, attempt = _place(source, ranked)
         try:
             lines += cleaner.lines(number, scan.worth_reading(chunks(source), counter), place, attempt)
         except Unreadable as error:
@@ -42,11 +44,17 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     )  # fmt: skip
 
 
-def _place(source: Source) -> tuple[Tags, int | None]:
+def _one_file_a_rank(sources: Sequence[Source]) -> bool:
+    """Several files whose names differ in the number of a rank only; one such name alone may mean anything."""
+    names = [os.path.basename(source.path or "") for source in sources]
+    return len(names) > 1 and len({re.sub(r"\d+", "", name) for name in names}) == 1
+
+
+def _place(source: Source, ranked: re.Pattern[str]) -> tuple[Tags, int | None]:
     found = ATTEMPT_FOLDER.search(source.path or "")
     if found:
         return Tags(local_rank=int(found["local_rank"])), int(found["attempt"])
-    named = RANK_FILE.match(os.path.basename(source.path or ""))
+    named = ranked.match(os.path.basename(source.path or ""))
     return Tags(rank=int(named["rank"])) if named else Tags(), None
 
 
