@@ -66,7 +66,8 @@ def test_progress_begins_tells_and_ends(client: Client, tmp_path: Path) -> None:
     client.request("firstfault/diagnose", {"paths": [str(tmp_path / "run.log")], "workDoneToken": "a"})
     steps = progress(client, "a")
     assert [each["kind"] for each in steps] == ["begin", *["report"] * (len(steps) - 2), "end"]
-    assert steps[0]["cancellable"] is True and steps[1]["message"] == "Reading run.log (1 of 1)"
+    assert steps[0]["cancellable"] is True
+    assert [each.get("message") for each in steps].count("Reading run.log (1 of 1)") == 1
 
 
 def test_what_cannot_be_read_is_said_in_a_sentence(client: Client, tmp_path: Path) -> None:

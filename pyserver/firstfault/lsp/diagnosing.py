@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import ctypes
 import logging
+import math
 import os
 import threading
 import time
@@ -92,9 +93,11 @@ class _Announced(list["Source"]):
     def __init__(self, sources: "list[Source]", say: Say) -> None:
         super().__init__(sources)
         self.say = say
+        self.told = False
 
     def __iter__(self) -> "Iterator[Source]":
-        last = 0.0
+        last = 0.0 if not self.told else math.inf  # A second look at the sources is not told again.
+        self.told = True
         for number, source in enumerate(list.__iter__(self), 1):
             if time.monotonic() - last > 0.1:
                 last = time.monotonic()
