@@ -40,7 +40,8 @@ BAR = re.compile(r"\d{1,3}%\|")
 # Lines that torch adds behind a message, and the C++ stack below it; they belong to it even after an empty line.
 TRAILER = re.compile(
     r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE|Exception raised from |frame #\d+|"
-    r"Device-side assertion|Search for `|Original Traceback|-- Process \d+ terminated|Unsupported operand \d|Check the documentation of torch\.load|\s*\(\d\) "
+    r"Device-side assertion|Search for `|Original Traceback|-- Process \d+ terminated|Unsupported operand \d|"
+    r"Check the documentation of torch\.load|\s*\(\d\) "
 )
 LOG_LIKE = re.compile(
     r"[\[{$(<]|\d|(?:epoch|step|iter|iteration|train|loss|saved|INFO|WARN|ERROR|DEBUG|srun:|slurmstepd:|wandb:|\*{5}|-{5}|={5})",
