@@ -28,7 +28,7 @@ def parse(source: str) -> Parsed | None:
             return Parsed(_tree(text), first)
         except SyntaxError as error:
             first = first or error
-            repaired = _without_blamed_line(text, error, mended)
+            repaired = None if _is_python_2(error) else _without_blamed_line(text, error, mended)
         except (ValueError, RecursionError, MemoryError):
             return None
         if repaired is None:
@@ -52,6 +52,11 @@ def _tree(text: str) -> ast.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # invalid escapes are another linter's business
         return ast.parse(text)
+
+
+def _is_python_2(error: SyntaxError) -> bool:
+    """``print "x"``: the whole file is another language, not a line that is being typed."""
+    return (error.msg or "").startswith("Missing parentheses in call to")
 
 
 def _without_blamed_line(text: str, error: SyntaxError, mended: set[int]) -> str | None:
