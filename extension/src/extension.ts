@@ -33,7 +33,7 @@ function commandsOf(
   const documents = new Documents();
   const capture = new TerminalCapture();
   const problems = new Problems();
-  const panel = new ReportPanel(problems);
+  const panel = new ReportPanel(vscode.Uri.joinPath(context.extensionUri, "extension", "media", "icon.png"), problems);
   const on = (name: string, run: (...given: never[]) => unknown) =>
     vscode.commands.registerCommand(`firstfault.${name}`, run);
   const show = (find: () => Subject | Promise<Subject>) => diagnose(find, server, panel);

@@ -18,7 +18,10 @@ export class ReportPanel implements vscode.Disposable {
   #panel: vscode.WebviewPanel | undefined;
   #shown: Shown | undefined;
 
-  constructor(private readonly problems: Problems) {}
+  constructor(
+    private readonly icon: vscode.Uri,
+    private readonly problems: Problems,
+  ) {}
 
   async show(report: Report, subject: Subject): Promise<void> {
     const places = await Places.of(report, subject);
@@ -46,6 +49,7 @@ export class ReportPanel implements vscode.Disposable {
     const where = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
     const options = { enableScripts: true, localResourceRoots: [], enableFindWidget: true };
     const panel = vscode.window.createWebviewPanel("firstfault.report", "Firstfault", where, options);
+    panel.iconPath = this.icon;
     panel.webview.onDidReceiveMessage((message: { action?: unknown }) => this.#act(message.action));
     panel.onDidDispose(() => {
       this.#panel = undefined;

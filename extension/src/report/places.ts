@@ -1,6 +1,6 @@
 /** Where a cited line is on this machine: in the text that was sent, in a file that was read, or in the workspace. */
 
-import { stat } from "node:fs/promises";
+import { realpath, stat } from "node:fs/promises";
 import * as path from "node:path";
 import * as vscode from "vscode";
 import { LOG_SCHEME } from "../documents";
@@ -39,7 +39,8 @@ export class Places {
   label(file: string, line: number): string {
     const { text, params } = this.subject;
     if (text && file === params.name) return `${this.#textLabel(text.uri)}:${line + text.firstLine}`;
-    return `${labelOf(file, this.#roots)}:${line}`;
+    const uri = this.uri(file);
+    return `${labelOf(uri ? uri.fsPath : file, this.#roots)}:${line}`;
   }
 
   /** The place in the editor of a cited line. */
@@ -65,9 +66,21 @@ export class Places {
     const { text, params } = this.subject;
     if (text && file === params.name) return text.uri;
     if (file.endsWith(".gz")) return undefined; // The editor cannot show a line of it.
-    if (path.isAbsolute(file) && !isShare(file) && (await isFile(file))) return vscode.Uri.file(file);
-    return findInWorkspace(file);
+    const isHere = path.isAbsolute(file) && !isShare(file) && (await isFile(file));
+    return isHere ? asInWorkspace(file) : findInWorkspace(file);
   }
+}
+
+/** The workspace may be open by another path than the one that Python printed, through a link. */
+async function asInWorkspace(file: string): Promise<vscode.Uri> {
+  const exact = vscode.Uri.file(file);
+  if (vscode.workspace.getWorkspaceFolder(exact)) return exact;
+  const other = await findInWorkspace(file);
+  return other && (await isSameFile(other.fsPath, file)) ? other : exact;
+}
+
+async function isSameFile(one: string, other: string): Promise<boolean> {
+  return (await realpath(one)) === (await realpath(other));
 }
 
 /** The one file of the workspace whose path ends most like this one. */
