@@ -38,6 +38,7 @@ class Match(NamedTuple):
     ``torch.cuda.OutOfMemoryError``); ``message`` is searched in an exception's message, ``line`` in a native line,
     ``text`` in either; ``frame`` in "path:function" of any of the event's frames; ``exit`` holds exit codes,
     signals as negative numbers. Each text that can match holds one of ``literal``: the gate of the fast scan.
+    ``rank`` names the only rank that runs the code which prints the text, where there is one.
     """
 
     exception: str | None
@@ -47,6 +48,7 @@ class Match(NamedTuple):
     frame: str | None
     exit: tuple[int, ...]
     literal: tuple[str, ...]
+    rank: int | None
 
 
 class Sample(NamedTuple):
@@ -224,8 +226,8 @@ def _with_examples(plain: dict[str, Any], values: dict[str, Any]) -> dict[str, A
 
 
 def _match(plain: list[Any]) -> Match:
-    exception, message, line, text, frame, codes, literal = plain
-    return Match(exception, message, line, text, frame, tuple(codes), tuple(literal))
+    exception, message, line, text, frame, codes, literal, rank = plain
+    return Match(exception, message, line, text, frame, tuple(codes), tuple(literal), rank)
 
 
 # ------------------------------------------------------------------------------------------ reading TOML
@@ -277,7 +279,7 @@ def _read_failure(path: str) -> dict[str, Any]:
 
 def _read_match(path: str, raw: dict[str, Any]) -> list[Any]:
     patterns = [raw.get(key) for key in ("exception", "message", "line", "text", "frame")]
-    unknown = set(raw) - {"exception", "message", "line", "text", "frame", "exit", "literal"}
+    unknown = set(raw) - {"exception", "message", "line", "text", "frame", "exit", "literal", "rank"}
     _demand(path, not unknown, f"unknown keys in [[match]]: {', '.join(sorted(unknown))}")
     for pattern in filter(None, patterns):
         for fault in pattern_faults(pattern):
@@ -288,7 +290,7 @@ def _read_match(path: str, raw: dict[str, Any]) -> list[Any]:
         _demand(path, bool(literal), "a [[match]] needs the literal that its texts hold")
         short = [each for each in literal if len(each.encode()) < MIN_LITERAL]
         _demand(path, not short, f"literals shorter than {MIN_LITERAL} bytes: {short}")
-    return [*patterns, codes, literal]
+    return [*patterns, codes, literal, raw.get("rank")]
 
 
 def _read_prefix(path: str) -> dict[str, Any]:

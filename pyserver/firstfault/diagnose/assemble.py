@@ -43,7 +43,7 @@ def _established(choice: Choice) -> bool:
     failure = choice.failure
     if choice.established is not None:
         return choice.established
-    if failure.signature.id in DEATHS and failure.raised is not None:
+    if failure.signature.id in DEATHS and failure.raised is not None and failure.raised.origin != "traceback":
         return bool(failure.raised.blocks[-1].frames) or failure.raised.origin == "terminate"
     return failure.signature.establishes and failure.role == "initiating"
 

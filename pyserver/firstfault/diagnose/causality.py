@@ -51,7 +51,17 @@ Step = Callable[[list[Failure], Log, Ranks, Library], Choice | None]
 
 def decide(failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> Verdict:
     failures = _without_consequences(failures, log)
-    for step in (_physical, _named, _earliest_initiating, _left_early, _either, _died, _table, _reactive_only):
+    for step in (
+        _physical,
+        _named,
+        _earliest_initiating,
+        _left_early,
+        _either,
+        _died,
+        _table,
+        _reactive_only,
+        _cut_traceback,
+    ):
         choice = step(failures, log, ranks, library)
         if choice is not None:
             return Verdict(choice, _suspects(choice, failures, ranks), _contradictions(choice, log))
@@ -160,9 +170,12 @@ def _terminated_from_outside(failures: list[Failure], log: Log) -> Choice | None
 
 
 def _either(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
-    either = [each for each in failures if each.role == "either" and not _only_exit(each)]
+    either = [each for each in failures if each.role == "either" and not _only_exit(each) and not _cut_off(each)]
     if not either:
         return None
+    died = [each for each in either if each.signature.id in DEATHS and each.raised and each.owner.rank is not None]
+    if died and {each.owner.rank for each in either} == {died[0].owner.rank}:
+        return Choice(died[0], died[0].owner, False, f"Rank {died[0].owner.rank} alone died; the others lost it.")
     waiting = _reporting(failures)
     silent = sorted(ranks.known - waiting)
     if len(silent) == 1 and len(waiting) >= 1:
@@ -220,7 +233,19 @@ def _reactive_only(failures: list[Failure], log: Log, ranks: Ranks, library: Lib
     return Choice(first, Owner(None, None, None), False, "Only consequences are in the text; what caused them is not.")
 
 
+def _cut_traceback(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
+    """Frames whose exception is not in the text any more."""
+    cut = [each for each in failures if _cut_off(each)]
+    if not cut:
+        return None
+    return Choice(cut[-1], cut[-1].owner, False, "The text ends before the line that names the exception.")
+
+
 # ------------------------------------------------------------------------------------------ evidence
+
+
+def _cut_off(failure: Failure) -> bool:
+    return failure.block is not None and not failure.block.type
 
 
 def _without_consequences(failures: list[Failure], log: Log) -> list[Failure]:

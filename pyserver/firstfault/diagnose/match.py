@@ -13,6 +13,8 @@ from firstfault.logs.log import Block, Exit, Line, Log, Raised, Row, Tags
 
 # A native record may go on in the next lines: terminals wrap, and torch breaks some messages.
 RECORD_LINES = 3
+# The capture that holds the rank of a ``Match`` which only one rank can print.
+ONLY_RANK = "only_rank"
 WRAPPED_WIDTH = 60
 NO_TAGS = Tags()
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
@@ -99,6 +101,8 @@ def _match_entry(event: Event, entry: Match, signature: Signature) -> Found | No
             return None
         spans.append(hit)
         captures.update({name: value.strip() for name, value in hit.groupdict().items() if value is not None})
+    if entry.rank is not None:
+        captures[ONLY_RANK] = str(entry.rank)
     kind = 2 * bool(entry.exception) + bool(entry.message) + bool(entry.line) + bool(entry.exit)
     length = sum(hit.end() - hit.start() for hit in spans)
     return Found(signature, captures, kind, length, spans[0].start() if spans else 0)

@@ -13,8 +13,8 @@ STEP = re.compile(
     re.IGNORECASE,
 )
 FINISHED = re.compile(
-    r"\b(?:training (?:is )?(?:complete|finished|done)|finished|completed|all done)"
-    r"|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
+    r"\b(?:training|run|job|fit|fine-?tuning)\b.{0,30}\b(?:finished|completed?|done|ended)\b"
+    r"|^\W*(?:all )?(?:done|finished|completed)\W*$|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
     re.IGNORECASE,
 )
 ENDED_BADLY = re.compile(

@@ -55,6 +55,8 @@ class Ranks:
             if pid is not None and str(pid).isdigit() and int(pid) in self.by_pid:
                 row = self.by_pid[int(pid)]
                 return Owner(row.rank, "inferred", row.host)
+        if captured.get("only_rank"):
+            return Owner(int(captured["only_rank"]), "inferred", line.tags.host)
         if line.tags.device is not None and line.tags.device in self.by_device:
             return Owner(self.by_device[line.tags.device], "inferred", line.tags.host)
         if captured.get("local_rank", "").isdigit():
