@@ -292,6 +292,18 @@ def test_a_fix_that_cannot_be_right_is_not_offered(old, new, gone):
     assert titles == {GROUP_NORM, FREEZE, MOMENTUM} - gone
 
 
+def test_no_group_norm_where_the_import_of_math_has_no_place():
+    inside = SIGNALS.replace(
+        "def block(a, b):\n", "def block(a, b):\n    from torch.nn import BatchNorm1d, Conv1d, GroupNorm, ReLU\n\n"
+    )
+    assert GROUP_NORM in {fix.title.split()[0] for fix in finding(inside).fixes}
+    without = inside.replace(
+        "import torch\nfrom torch.nn import BatchNorm1d, Conv1d, Flatten, Linear, ReLU, Sequential\n", ""
+    )
+    without = without.replace("BatchNorm1d(16), ", "").replace("torch.optim.", "")
+    assert GROUP_NORM not in {fix.title.split()[0] for fix in finding(without).fixes}
+
+
 # -------------------------------------------------------------------------------------------------- experiment
 
 

@@ -70,14 +70,17 @@ def _group_norm_call(script: Script, call: ast.Call, needs: "_Needs") -> str | N
     channels = given.get("num_features")
     if channels is None or not _is_pure(channels):
         return None
-    least = 8 if dotted(call.func).endswith("1d") else 2  # (N, C) has no positions: a group is all there is
+    least = 8 if script.qualified(call.func).endswith("1d") else 2  # (N, C) has no positions: a group is all there is
     text = script.text(channels)
     if isinstance(channels, ast.Constant) and isinstance(channels.value, int):
         if channels.value < 2:
             return None
         groups = str(groups_for(channels.value, least))
     else:
-        groups = groups_expression(text, least, needs.gcd())
+        gcd = needs.gcd()
+        if not gcd:
+            return None
+        groups = groups_expression(text, least, gcd)
     kept = [f"{name}={script.text(given[name])}" for name in _KEPT if name in given]
     return f"{needs.group_norm(call.func)}({', '.join([groups, text, *kept])})"
 
@@ -130,10 +133,14 @@ class _Needs:
         return f"{module}.GroupNorm" if module else self._beside(text)
 
     def gcd(self) -> str:
+        """``math.gcd``; "" where the script has no import at its left margin to put one more beside."""
         for name, full in self._script.imports.items():
             if full in ("math.gcd", "math"):
                 return name if full == "math.gcd" else f"{name}.gcd"
-        self._imports.setdefault(_first_import(self._script), "import math" + _line_end(self._script))
+        at = _first_import(self._script)
+        if at is None:
+            return ""
+        self._imports.setdefault(at, "import math" + _line_end(self._script))
         return "math.gcd"
 
     def import_edits(self) -> Iterator[Edit]:
@@ -157,13 +164,13 @@ def module_name(script: Script, qualified: str) -> str:
     return whole or next(outer, "")
 
 
-def _first_import(script: Script) -> Position:
-    """The place of the first import that stands at the left margin, after ``__future__``."""
+def _first_import(script: Script) -> Position | None:
+    """The place of the first import of the module's own body, after ``__future__``."""
     for statement in script.tree.body:
         future = isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
         if isinstance(statement, (ast.Import, ast.ImportFrom)) and not future:
             return Position(script.line(statement), 1)
-    return Position(script.line(script.tree.body[0]), 1)
+    return None
 
 
 # -------------------------------------------------------------------------------------------- freezing

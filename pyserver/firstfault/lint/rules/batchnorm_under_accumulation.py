@@ -178,9 +178,7 @@ def _hit(
     seen.add(first.node)
     fixes = _fixes(script, layers, window, loop)
     severity = _severity(script, layers, window)
-    return Hit(
-        script.span(first.node), severity, _message(script, first, window), _related(script, window, loop), fixes
-    )
+    return Hit(script.span(first.node), severity, _message(first, window), _related(script, window, loop), fixes)
 
 
 def _layers(script: Script, model: Builders | None) -> list[BatchNorm]:
@@ -214,9 +212,9 @@ def _severity(script: Script, layers: list[BatchNorm], window: Window) -> Severi
     return "warning"
 
 
-def _message(script: Script, norm: BatchNorm, window: Window) -> str:
+def _message(norm: BatchNorm, window: Window) -> str:
     effect = (
-        f"each micro-batch of the {_window_text(window)} alone, so the accumulated gradient is not the full batch's"
+        f"each micro-batch of the {_window_text(window)} alone, so the accumulated gradient is not the full batch's."
     )
     if norm.kind == "conversion":
         return f"`{norm.name}` is converted to SyncBatchNorm, which joins ranks but still normalises by {effect}"
@@ -260,7 +258,7 @@ def _sibling_hit(
     built = sibling.norm
     message = (
         f"`{script.text(sibling.used)}` has BatchNorm (`{built.name}`), which normalises by each micro-batch of the "
-        f"{_window_text(window)} alone, so the accumulated gradient is not the full batch's"
+        f"{_window_text(window)} alone, so the accumulated gradient is not the full batch's."
     )
     here = Related(script.path, script.line(sibling.used), "the model that the optimizer trains")
     there = Related(sibling.script.path, sibling.script.line(built.node), "its BatchNorm")
