@@ -1,7 +1,5 @@
 """From a decision to the report: the words of the signature, filled with the values of the text."""
 
-from itertools import groupby
-
 from firstfault.diagnose.causality import DEATHS, Choice, Verdict
 from firstfault.diagnose.failures import Failure, user_frame
 from firstfault.diagnose.ranks import Ranks
@@ -106,28 +104,36 @@ def _default_missing(choice: Choice) -> Missing:
 
 
 def _collateral(choice: Choice, failures: list[Failure], log: Log) -> tuple[Collateral, ...]:
+    by_class: dict[str, list[Failure]] = {}
+    for each in failures:
+        if not _is_first(each, choice):
+            by_class.setdefault(each.signature.id, []).append(each)
+    return tuple(_group(name, own, choice.failure, log) for name, own in by_class.items())
+
+
+def _is_first(failure: Failure, choice: Choice) -> bool:
+    """The chosen failure itself, or another line about it."""
     chosen = choice.failure
-    others = [
-        each
-        for each in failures
-        if each.lines[0] not in chosen.lines and not (choice.everywhere and each.signature.id == chosen.signature.id)
-    ]
-    found = []
-    for name, group in groupby(sorted(others, key=lambda each: each.signature.id), key=lambda each: each.signature.id):
-        own = sorted(group, key=lambda each: each.order)
-        ranks = tuple(sorted({each.owner.rank for each in own if each.owner.rank is not None}))
-        lines = tuple(each.lines[0] for each in own[:EVIDENCE_OF_COLLATERAL])
-        found.append(Collateral(name, ranks, _why_collateral(own[0], chosen), _evidence(lines, log)))
-    return tuple(found)
+    if failure.lines[0] in chosen.lines:
+        return True
+    return failure.signature.id == chosen.signature.id and (
+        choice.everywhere or (failure.owner.rank is not None and failure.owner.rank == choice.owner.rank)
+    )
+
+
+def _group(name: str, own: list[Failure], chosen: Failure, log: Log) -> Collateral:
+    ranks = tuple(sorted({each.owner.rank for each in own if each.owner.rank is not None}))
+    lines = tuple(each.lines[0] for each in own[:EVIDENCE_OF_COLLATERAL])
+    return Collateral(name, ranks, _why_collateral(own[0], chosen), _evidence(lines, log))
 
 
 def _why_collateral(failure: Failure, chosen: Failure) -> str:
     title = failure.signature.title
     if failure.role == "collateral":
-        return f"{title}: it follows from another failure."
+        return f"{title}: a consequence."
     if failure.order > chosen.order:
-        return f"{title}: it came after the first failure."
-    return f"{title}: it does not explain the first failure."
+        return f"{title}: later than the first failure."
+    return f"{title}: does not explain the first failure."
 
 
 def _evidence(lines: tuple[Line, ...], log: Log) -> tuple[Evidence, ...]:

@@ -127,7 +127,16 @@ def _earliest_initiating(failures: list[Failure], log: Log, ranks: Ranks, librar
     alike = [each for each in started if _same(each, first)]
     if _on_all_ranks(alike, failures, log, ranks):
         return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
+    if _only_observed(first):
+        reason = "The watchdog of one rank saw it; which rank failed first is not in the text."
+        return Choice(first, Owner(None, None, first.owner.host), False, reason)
     return Choice(first, first.owner, False, _why_first(first, started, failures))
+
+
+def _only_observed(failure: Failure) -> bool:
+    """An asynchronous fault that only a watchdog thread reports, with no exception of any rank beside it."""
+    source = failure.lines[0].tags.source or ""
+    return failure.block is None and source.startswith("ProcessGroup") and not failure.signature.establishes
 
 
 def _left_early(failures: list[Failure], log: Log, ranks: Ranks, library: Library) -> Choice | None:
@@ -334,6 +343,8 @@ def _suspects(choice: Choice, failures: list[Failure], ranks: Ranks) -> tuple[Su
     named = NUMBERS.findall(choice.failure.captures.get("culprit", ""))
     if len(named) > 1:
         return tuple(Suspect(int(rank), "named by the message") for rank in named)
+    if choice.failure.role == "initiating" and _only_observed(choice.failure) and choice.failure.owner.rank is not None:
+        return (Suspect(choice.failure.owner.rank, "its watchdog reported the fault"),)
     if choice.everywhere or choice.failure.role == "initiating":
         return ()
     reporting = _reporting(failures)

@@ -164,8 +164,9 @@ def _records(free: list[Line], at: int) -> list[str]:
         if not (bare or same) or after.number != line.number + len(texts):
             break
         texts.append(after.text)
-    joined = "\n".join(texts)
-    return [joined, "".join(texts)] if len(line.text) >= WRAPPED_WIDTH else [joined]
+    if len(line.text) < WRAPPED_WIDTH or len(texts) == 1:
+        return ["\n".join(texts)]
+    return [seam.join(texts) for seam in ("\n", "", " ")]
 
 
 def _with_native_patterns(library: Library, everything: str) -> list[tuple[Signature, list[str]]]:

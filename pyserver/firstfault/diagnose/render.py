@@ -14,6 +14,7 @@ BOLD, DIM, RED, YELLOW, GREEN, CYAN, RESET = (
     "\x1b[0m",
 )
 EVIDENCE_WIDTH = 160
+HEADLINE_WIDTH = 120
 
 
 def to_text(report: Report, colour: bool) -> str:
@@ -39,13 +40,39 @@ def headline(report: Report) -> str:
     """What failed first, in one line."""
     first = report.initiating
     if first is None:
-        return "No failure in this text." if report.verdict == "no-failure" else "No known failure in this text."
-    if report.verdict == "symptom-only":
-        return f"{first.title}. The cause is not in this text."
-    return f"{first.title}."
+        return "No failure in this text."
+    what = first.title
+    if first.exception and first.signature in ("user-exception", "dataset-key-error"):
+        what = _shortened(f"{first.exception.rsplit('.', 1)[-1]}: {first.message}")
+    unknown = " The cause is not in this text." if report.verdict == "symptom-only" else ""
+    if is_suspected(report):
+        return f"{what.rstrip('.')}. Rank {first.rank} is suspected.{unknown}"
+    return f"{_who(first)}{what.rstrip('.')}.{unknown}"
 
 
-def where(first: Initiating) -> str:
+def is_suspected(report: Report) -> bool:
+    """The rank is named only because it is silent, not because it shows a failure."""
+    return report.initiating is not None and report.initiating.rank in {each.rank for each in report.suspects}
+
+
+def _who(first: Initiating) -> str:
+    if first.rank == "all":
+        return "All ranks failed alike: "
+    if first.rank is None:
+        return "First failure: "
+    return f"Rank {first.rank} failed first: "
+
+
+def _shortened(text: str) -> str:
+    line = text.split("\n", 1)[0]
+    return line if len(line) <= HEADLINE_WIDTH else line[: HEADLINE_WIDTH - 1] + "\u2026"
+
+
+def where(report: Report, first: Initiating) -> str:
+    """Rank, host and the user's own frame, as far as the text tells them."""
+    if is_suspected(report):
+        seen = f", seen by the others at {_frame(first)}" if first.frame else ""
+        return f"rank {first.rank} (inferred){seen}"
     parts = []
     if first.rank == "all":
         parts.append("all ranks")
@@ -57,11 +84,16 @@ def where(first: Initiating) -> str:
     if first.host:
         parts.append(f"host {first.host}")
     if first.frame:
-        inside = f" in {first.frame.function}" if first.frame.function else ""
-        parts.append(f"{first.frame.file}:{first.frame.line}{inside}")
+        parts.append(_frame(first))
     if first.rank is None and len(parts) > 1:
         parts.pop(0)
     return ", ".join(parts)
+
+
+def _frame(first: Initiating) -> str:
+    assert first.frame is not None
+    inside = f" in {first.frame.function}" if first.frame.function else ""
+    return f"{first.frame.file}:{first.frame.line}{inside}"
 
 
 def _lines(report: Report) -> Iterator[tuple[str, str]]:
@@ -72,7 +104,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
         yield "", report.cause
         yield DIM, _read_line(report)
         return
-    yield "", f"Where:  {where(first)}"
+    yield "", f"Where:  {where(report, first)}"
     yield "", f"Do:     {_next_action(report)}"
     yield from _reasons(report, first)
     yield from _evidence(first)
