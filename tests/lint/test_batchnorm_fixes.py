@@ -157,7 +157,10 @@ def data(shape, target):
 @pytest.fixture(autouse=True)
 def in_float64():
     torch.set_default_dtype(torch.float64)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the models are tiny: more threads only wait for each other
     yield
+    torch.set_num_threads(threads)
     torch.set_default_dtype(torch.float32)
 
 
