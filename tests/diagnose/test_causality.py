@@ -1,0 +1,230 @@
+"""Which failure came first: one small text for each kind of evidence, and for each thing that must not be concluded."""
+
+import pytest
+
+from firstfault import logs
+from firstfault.diagnose import diagnose
+from firstfault.diagnose.render import to_text
+from firstfault.diagnose.report import Report
+from firstfault.library import load
+from firstfault.logs.source import from_text
+
+CLOSED = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer "
+    "[127.0.0.1]:31438. This is typically caused by a remote worker crashing."
+)
+WAITED = (
+    "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for "
+    "recv operation to complete"
+)
+HEAD = 'Traceback (most recent call last):\n  File "/home/ann/lab/train.py", line 3, in main\n'
+AGENT = "torch/distributed/elastic/multiprocessing/api.py"
+
+
+def diagnosed(text: str) -> Report:
+    library = load()
+    return diagnose(logs.read([from_text(text, "run.log")], library.prefixes), library)
+
+
+def traceback(rank: int, last: str, line: int = 31) -> str:
+    return "".join(
+        f"[rank{rank}]: {text}\n"
+        for text in (
+            "Traceback (most recent call last):",
+            f'  File "/home/ann/lab/train.py", line {line}, in step',
+            "    loss.backward()",
+            last,
+        )
+    )
+
+
+def table(*rows: tuple[int, int, str], root: int, hosts: str = "node-1") -> str:
+    """Rows of (rank, exit code, time); ``root`` is the rank that the table calls the root cause."""
+    parts = ["=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
+    ordered = sorted(rows, key=lambda row: row[0] == root)
+    for number, (rank, code, time) in enumerate(ordered):
+        if rank == root:
+            parts += ["-" * 60, "Root Cause (first observed failure):"]
+        parts += [
+            f"[{number}]:",
+            f"  time      : 2026-03-04_{time}",
+            f"  host      : {hosts}",
+            f"  rank      : {rank} (local_rank: {rank})",
+            f"  exitcode  : {code} (pid: {7000 + rank})",
+            "  error_file: <N/A>",
+            "  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html",
+        ]
+    return "\n".join([*parts, "=" * 60]) + "\n"
+
+
+def first(report: Report) -> tuple[str, object]:
+    assert report.initiating is not None
+    return report.initiating.signature, report.initiating.rank
+
+
+def test_what_starts_a_chain_beats_what_was_printed_before_it() -> None:
+    report = diagnosed(traceback(0, CLOSED) + traceback(2, "ValueError: bad row 7"))
+    assert first(report) == ("user-exception", 2)
+    assert [(each.signature, each.ranks) for each in report.collateral] == [("gloo-closed", (0,))]
+
+
+def test_the_earlier_of_two_that_can_start_a_chain() -> None:
+    report = diagnosed(traceback(3, "ValueError: bad row 7") + traceback(1, "ZeroDivisionError: division by zero", 40))
+    assert first(report) == ("user-exception", 3)
+    assert "earliest" in report.initiating.reason  # type: ignore[union-attr]
+
+
+def test_the_same_failure_on_every_rank_is_a_common_cause() -> None:
+    text = "".join(traceback(rank, "ValueError: unknown optimizer adamx") for rank in range(3))
+    assert first(diagnosed(text)) == ("user-exception", "all")
+
+
+def test_the_same_failure_on_some_ranks_while_others_only_lost_them_is_not_all() -> None:
+    text = traceback(1, "ValueError: bad row") + traceback(2, "ValueError: bad row") + traceback(0, CLOSED)
+    assert first(diagnosed(text)) == ("user-exception", 1)
+
+
+def test_torchruns_table_is_contradicted_openly() -> None:
+    text = traceback(2, "ValueError: bad row 7") + traceback(0, CLOSED)
+    text += table((0, 1, "10:00:01"), (2, 1, "10:00:02"), root=0)
+    report = diagnosed(text)
+    assert first(report) == ("user-exception", 2)
+    assert report.contradictions and "rank 0" in report.contradictions[0]
+
+
+def test_all_but_one_waited_so_the_silent_one_is_suspected_not_convicted() -> None:
+    text = "".join(traceback(rank, WAITED) for rank in (0, 2, 3))
+    text += table((0, 1, "10:00:01"), (1, -15, "10:00:03"), (2, 1, "10:00:02"), (3, 1, "10:00:02"), root=0)
+    report = diagnosed(text)
+    assert first(report) == ("gloo-timeout", 1)
+    assert report.verdict == "symptom-only"
+    assert report.missing
+    assert [each.rank for each in report.suspects] == [1]
+    assert "failed first" not in to_text(report, False).splitlines()[0]
+
+
+def test_two_silent_ranks_give_no_rank() -> None:
+    text = traceback(0, WAITED) + traceback(1, WAITED)
+    text += table((0, 1, "10:00:01"), (1, 1, "10:00:03"), (2, -15, "10:00:02"), (3, -15, "10:00:02"), root=0)
+    report = diagnosed(text)
+    assert first(report)[1] is None
+    assert sorted(each.rank for each in report.suspects) == [2, 3]
+
+
+def test_a_kill_that_the_agent_did_not_send() -> None:
+    text = traceback(0, CLOSED) + table((0, 1, "10:00:02"), (1, -9, "10:00:01"), root=1)
+    report = diagnosed(text)
+    assert first(report) == ("sigkill", 1)
+    assert report.verdict == "symptom-only"
+
+
+def test_a_kill_that_the_agent_sent_is_a_consequence() -> None:
+    text = (
+        traceback(0, "ValueError: bad row 7")
+        + f"W0304 10:00:31.000000 9 {AGENT}:1028] Unable to shutdown process 7001 via Signals.SIGTERM, forcefully "
+        + "exiting via Signals.SIGKILL\n"
+        + table((0, 1, "10:00:01"), (1, -9, "10:00:31"), root=0)
+    )
+    assert first(diagnosed(text)) == ("user-exception", 0)
+
+
+def test_an_exit_code_of_the_users_own() -> None:
+    text = traceback(0, CLOSED) + traceback(2, CLOSED)
+    text += table((0, 1, "10:00:02"), (1, 3, "10:00:01"), (2, -15, "10:00:02"), root=0)
+    report = diagnosed(text)
+    assert first(report) == ("early-exit", 1)
+
+
+def test_only_the_table_is_left() -> None:
+    report = diagnosed(table((0, -15, "10:00:02"), (3, 1, "10:00:01"), root=3))
+    assert first(report) == ("child-failed", 3)
+    assert report.verdict == "symptom-only"
+    assert report.missing
+
+
+def test_a_handled_error_followed_by_progress_is_no_failure() -> None:
+    text = (
+        "epoch 0 step 1 loss 0.9\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/ann/lab/metrics.py", line 9, in send\n'
+        "    raise OSError('no route')\n"
+        "OSError: no route\n"
+        "epoch 0 step 2 loss 0.8\nepoch 0 step 3 loss 0.7\nepoch 0 step 4 loss 0.6\n"
+    )
+    assert diagnosed(text).verdict == "no-failure"
+
+
+def test_a_bar_that_is_drawn_once_more_is_no_progress() -> None:
+    text = (
+        " 33%|###       | 49/147 [21:19<42:38, 26.11s/it]\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/ann/lab/tune.py", line 147, in <module>\n'
+        "    main()\n"
+        "ValueError: bad row 7\n"
+        " 33%|###       | 49/147 [21:24<42:49, 26.22s/it]\n"
+    )
+    assert diagnosed(text).verdict == "established"
+
+
+def test_progress_printed_late_does_not_undo_an_exit_code() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/ann/lab/tune.py", line 147, in <module>\n'
+        "    main()\n"
+        "ValueError: bad row 7\n"
+        "srun: error: node-1: task 3: Exited with exit code 1\n"
+        "epoch 0 step 2 loss 0.8\nepoch 0 step 3 loss 0.7\n"
+    )
+    assert diagnosed(text).verdict == "established"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "\n\n",
+        "epoch 0 step 1 loss 0.9 error_rate 0.1\nnumber of nan iterations: 0\nno errors found\n",
+        "# ValueError: this is how it fails without the patch\n",
+        "WARNING: retrying after failure, attempt 1\nepoch 1 step 9 loss 0.2\ntraining finished\n",
+    ],
+    ids=["empty", "blank", "healthy words", "comment", "retried"],
+)
+def test_healthy_text_has_no_failure(text: str) -> None:
+    report = diagnosed(text)
+    assert (report.verdict, report.initiating) == ("no-failure", None)
+
+
+def test_a_local_rank_counts_as_a_rank_on_one_node_only() -> None:
+    one = "[default1]:ValueError: bad row 7\n"
+    assert first(diagnosed(one)) == ("user-exception", 1)
+    other_node = "[default1]:[rank5]: warming up\n[default1]:[rank1]: warming up\n"
+    assert first(diagnosed(other_node + one))[1] is None
+
+
+def test_a_traceback_below_a_log_record_of_a_rank_belongs_to_it() -> None:
+    text = (
+        "2026-03-04 10:00:01 [rank 2] ERROR training failed\n"
+        "Traceback (most recent call last):\n"
+        '  File "/home/ann/lab/train.py", line 3, in main\n'
+        "    raise TypeError('no')\n"
+        "TypeError: no\n"
+    )
+    assert first(diagnosed(text)) == ("user-exception", 2)
+
+
+def test_frames_without_their_last_line_establish_nothing() -> None:
+    report = diagnosed(
+        'Traceback (most recent call last):\n  File "/home/ann/lab/train.py", line 3, in main\n    go()\n'
+    )
+    assert report.verdict == "symptom-only"
+    assert report.missing
+
+
+def test_ignored_exceptions_are_not_the_failure() -> None:
+    text = (
+        f"{HEAD}ValueError: bad row 7\n"
+        f"Exception ignored in: <function Pool.__del__ at 0x7f>\n{HEAD}AttributeError: _pool\n"
+    )
+    report = diagnosed(text)
+    assert report.initiating is not None
+    assert report.initiating.exception == "ValueError"
