@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from firstfault.diagnose.failures import Failure
+from firstfault.diagnose.progress import STEP
 from firstfault.diagnose.ranks import Owner, Ranks
 from firstfault.diagnose.report import Suspect
 from firstfault.library import Library
@@ -125,12 +126,37 @@ def _earliest_initiating(failures: list[Failure], log: Log, ranks: Ranks, librar
         return None
     first = min(started, key=lambda each: _moment(each, ranks, started))
     alike = [each for each in started if _same(each, first)]
+    source = _source_of_nan(alike, failures, log)
+    if source is not None:
+        reason = f"Rank {source.owner.rank} alone had a NaN while the others still had numbers."
+        return Choice(source, source.owner, False, reason)
     if _on_all_ranks(alike, failures, log, ranks):
         return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
     if _only_observed(first):
         reason = "The watchdog of one rank saw it; which rank failed first is not in the text."
         return Choice(first, Owner(None, None, first.owner.host), False, reason)
     return Choice(first, first.owner, False, _why_first(first, started, failures))
+
+
+def _source_of_nan(alike: list[Failure], failures: list[Failure], log: Log) -> Failure | None:
+    """An all-reduce spreads a NaN to every rank: the source is the one that printed it while others printed numbers."""
+    if alike[0].signature.category != "numerics-silent":
+        return None
+    nans = [each for each in failures if each.signature.id == "loss-nan" and each.owner.rank is not None]
+    if not nans:
+        return None
+    first = nans[0].owner.rank
+    others = {each.owner.rank: each.order for each in reversed(nans) if each.owner.rank != first}
+    finite_after = any(
+        line.order > nans[0].order
+        and line.tags.rank not in (None, first)
+        and line.order < others.get(line.tags.rank, line.order + 1)
+        and STEP.search(line.text)
+        for line in log.lines
+    )
+    if others and not finite_after:
+        return None
+    return next((each for each in alike if each.owner.rank == first), None)
 
 
 def _only_observed(failure: Failure) -> bool:
