@@ -34,7 +34,7 @@ bench: $(VENV)/.dev ## measure start-up, keystroke and diagnosis beside their ba
 
 editor: firstfault.vsix ## open a VS Code workbench on 127.0.0.1 with the extension and the examples
 	@extension/test/e2e/setup.sh
-	node extension/test/e2e/editor.mjs
+	@node extension/test/e2e/editor.mjs || [ $$? -eq 130 ]  # Ctrl-C is the way to end it
 
 package: $(VENV)/.dev firstfault.vsix ## build the wheel and the .vsix into dist/
 	@mkdir -p dist
