@@ -1,5 +1,5 @@
 // What every run starts from: a copy of examples/, which may be changed.
-import { cpSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import os from "node:os";
 import path from "node:path";
 import { REPOSITORY } from "./server.mjs";
@@ -13,7 +13,16 @@ export function copyExamples() {
     filter: (file) => !file.includes("__pycache__"),
   });
   process.on("exit", () => rmSync(parent, { recursive: true, force: true }));
+  moveLogsAway(folder);
   return folder;
+}
+
+/** The logs come from a machine where the script lay elsewhere. Here no file may lie at that place. */
+function moveLogsAway(folder) {
+  for (const name of readdirSync(folder, { recursive: true }).filter((each) => each.endsWith(".log"))) {
+    const file = path.join(folder, name);
+    writeFileSync(file, readFileSync(file, "utf8").replaceAll(' "/home/', ' "/cluster/home/'));
+  }
 }
 
 /** The number of the first line of the project's file that holds the text, from 1. */

@@ -73,29 +73,39 @@ export class Workbench {
     return this.page.locator(".explorer-folders-view .monaco-list-row", { hasText: name }).dblclick();
   }
 
+  /** Opens a file by its name, which the project must hold once. */
   async openFile(name) {
-    await this.pick("Control+P", name, path.basename(name));
-    await this.page.locator(".tab.active", { hasText: path.basename(name) }).waitFor();
+    const tab = this.page.locator(`.editor-group-container.active .tab.active[data-resource-name="${name}"]`);
+    await this.retry(async () => {
+      await this.pick("Control+P", name, name);
+      await tab.waitFor({ timeout: 10_000 });
+    });
     await this.activeEditor().locator(".view-line").first().waitFor();
   }
 
-  /**
-   * Types into the quick input and clicks the row with exactly this label: the row that has the focus may be a similar
-   * one. The quick input closes when something else takes the focus, so it is tried again.
-   */
+  /** Types into the quick input and clicks the row with exactly this label: the row that has the focus may be a similar one. */
   async pick(key, text, label) {
     const widget = this.page.locator(".quick-input-widget:visible");
-    const row = widget
-      .locator(".monaco-list-row", { has: this.page.locator(".label-name", { hasText: exactly(label) }) })
-      .first();
-    for (let left = 4; ; left--) {
+    const rows = widget.locator(".monaco-list-row");
+    const row = rows.filter({ has: this.page.locator(".label-name", { hasText: exactly(label) }) }).first();
+    await this.retry(async () => {
+      await this.page.keyboard.press(key);
+      await widget.locator("input.input:visible").fill(text, { timeout: 10_000 });
+      await row.waitFor({ timeout: 10_000 });
+      // Results come in by and by, and the rows move under the mouse.
+      await settled(() => rows.allTextContents());
+      await row.click({ timeout: 10_000 });
+      await widget.waitFor({ state: "hidden", timeout: 10_000 });
+    });
+  }
+
+  /** The quick input closes when something else takes the focus, so what is done with it is tried again. */
+  async retry(run) {
+    for (let left = 3; ; left--) {
       try {
-        await this.page.keyboard.press(key);
-        await widget.locator("input.input:visible").fill(text, { timeout: 10_000 });
-        await row.click({ timeout: 10_000 });
-        return await widget.waitFor({ state: "hidden", timeout: 10_000 });
+        return await run();
       } catch (error) {
-        if (left <= 1) throw error;
+        if (left === 0) throw error;
         await this.page.keyboard.press("Escape");
       }
     }
@@ -205,6 +215,15 @@ export class Workbench {
       })
       .first();
   }
+}
+
+/** Polls until the answer is the same three times. */
+async function settled(look) {
+  const seen = [];
+  await until("a list that stays", async () => {
+    seen.push(JSON.stringify(await look()));
+    return seen.length > 2 && new Set(seen.slice(-3)).size === 1;
+  });
 }
 
 const tops = (rows, inner) =>
