@@ -39,19 +39,77 @@ def writes(script: Script) -> tuple[Write, ...]:
     return tuple(sorted(found, key=lambda each: (script.line(each.node), script.span(each.node).start.column)))
 
 
-def proof_of_ignored(
-    scripts: list[Script], ignored: ast.expr | None, owner: Script, workspace: Workspace
-) -> Proof | None:
+class Ignored(NamedTuple):
+    """What a loss leaves out, and how certain it is that labels written somewhere are the labels of this loss."""
+
+    value: ast.expr | None  # None: the default, -100
+    owner: Script
+    names: frozenset[str]  # what the labels are called on their way into the loss
+    by_name_only: bool  # nothing else ties written labels to this loss
+
+
+def proof_of_ignored(scripts: list[Script], ignored: Ignored, workspace: Workspace) -> Proof | None:
     """The first place, the scripts taken in their order, that writes the value which the loss ignores."""
-    wanted = HF_IGNORED if ignored is None else _value(owner, ignored, workspace)
-    text = dotted(ignored).rpartition(".")[2] if ignored is not None else ""
+    wanted = HF_IGNORED if ignored.value is None else _value(ignored.owner, ignored.value, workspace)
+    text = dotted(ignored.value).rpartition(".")[2] if ignored.value is not None else ""
     for script in scripts:
         for write in writes(script):
-            if _is_value(script, write, wanted, text, workspace) and not _is_metric(script, write.node):
+            if not _is_value(script, write, wanted, text, workspace) or _is_metric(script, write.node):
+                continue
+            if _is_of_this_loss(script, write, wanted, ignored):
                 manner: Manner = "random" if _is_random(script, write) else write.manner
                 shown = script.text(write.value) if write.value is not None else str(HF_IGNORED)
                 return Proof(script, write.node, manner, shown)
     return None
+
+
+_LABELS = re.compile(r"label|target|tgt|gold|answer|truth", re.IGNORECASE)
+
+
+def _is_of_this_loss(script: Script, write: Write, wanted: float | None, ignored: Ignored) -> bool:
+    """-100 means one thing; -1 is written for many reasons, and counts where labels are written by name."""
+    called = written_to(script, write.node)
+    if called & ignored.names:
+        return True
+    if ignored.by_name_only:
+        return False
+    if isinstance(write.node, ast.Call) and last_name(write.node.func) in ("pad_sequence", "pad"):
+        return True
+    return wanted is None or wanted >= 0 or wanted == HF_IGNORED or any(_LABELS.search(each) for each in called)
+
+
+def written_to(script: Script, node: ast.AST) -> set[str]:
+    """The names that a written value ends up under: variables, attributes, keys, keyword arguments."""
+    found: set[str] = set()
+    below = node
+    for above in (node, *script.ancestors(node)):
+        if isinstance(above, ast.keyword) and above.arg:
+            found.add(above.arg)
+        if isinstance(above, ast.Dict) and below in above.values:
+            key = above.keys[above.values.index(below)]
+            found |= {str(key.value)} if isinstance(key, ast.Constant) else set()
+        if isinstance(above, (ast.Assign, ast.AnnAssign, ast.AugAssign)):
+            for target in above.targets if isinstance(above, ast.Assign) else [above.target]:
+                found |= names_in(target)
+        if isinstance(above, ast.Expr) and isinstance(above.value, ast.Call):  # labels.append(-100)
+            found |= names_in(above.value.func)
+        if isinstance(above, ast.stmt):
+            break
+        below = above
+    return found
+
+
+def names_in(node: ast.AST) -> set[str]:
+    """The names, attributes and text keys of an expression."""
+    found = set()
+    for each in ast.walk(node):
+        if isinstance(each, ast.Name):
+            found.add(each.id)
+        elif isinstance(each, ast.Attribute):
+            found.add(each.attr)
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            found.add(each.value)
+    return found
 
 
 def _is_value(script: Script, write: Write, wanted: float | None, text: str, workspace: Workspace) -> bool:

@@ -48,9 +48,14 @@ def _code(cell: dict[str, object]) -> list[str]:
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELL.match(first):
         return [""] * len(lines)  # another language
-    return [_without_magic(line) for line in lines]
+    return _without_magic(lines)
 
 
-def _without_magic(line: str) -> str:
-    magic = _MAGIC.match(line)
-    return f"{magic[1]}pass" if magic else line
+def _without_magic(lines: list[str]) -> list[str]:
+    """Each magic or shell command becomes ``pass``, the lines that it goes on over become empty."""
+    found, goes_on = [], False
+    for line in lines:
+        magic = None if goes_on else _MAGIC.match(line)
+        found.append("" if goes_on else f"{magic[1]}pass" if magic else line)
+        goes_on = (goes_on or magic is not None) and line.rstrip().endswith("\\")
+    return found

@@ -11,8 +11,9 @@ from typing import Literal
 
 from firstfault.lint.bindings import keyword, last_binding, number
 from firstfault.lint.calls import last_name
-from firstfault.lint.ignored_labels import Proof, proof_of_ignored
+from firstfault.lint.ignored_labels import Ignored, Proof, names_in, proof_of_ignored
 from firstfault.lint.loss_terms import Term
+from firstfault.lint.objects import argument
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.training_loop import called_function
 from firstfault.lint.workspace import Workspace
@@ -48,25 +49,61 @@ def varying_count(term: Term, script: Script, workspace: Workspace) -> VaryingCo
 
 def _of_cross_entropy(term: Term, script: Script, workspace: Workspace) -> VaryingCount | None:
     assert isinstance(term.node, ast.Call)
-    if not is_mean(term.maker or term.node) or _is_per_example(term):
+    target = target_of(term.node)
+    if target is None or not is_mean(term.maker or term.node) or _is_per_example(term):
         return None
-    selected = _of_selection(term, script, list(term.node.args))
+    selected = _of_selection(term, script, [target])
     if selected is not None:
         return selected
-    ignored = ignored_value(term)
-    if _is_segmentation(term.script, ignored):
-        line = ignored if ignored is not None else term.node
+    value = ignored_value(term)
+    if _is_segmentation(term.script, value):
+        line = value if value is not None else term.node
         return VaryingCount("advisory", term.script, line, "a mean over the labelled pixels of each micro-batch")
-    proof = proof_of_ignored(_scripts(term, script, workspace), ignored, term.script, workspace)
+    by_name_only = value is None and not _is_sequence(term, target)
+    ignored = Ignored(value, term.script, _label_names(term, target), by_name_only)
+    proof = proof_of_ignored(_scripts(term, script, workspace), ignored, workspace)
     return _shown(proof, script) if proof else None
+
+
+def target_of(call: ast.Call) -> ast.expr | None:
+    """The labels that a cross-entropy is given."""
+    return keyword(call, "target") or (call.args[1] if len(call.args) > 1 else None)
+
+
+def _label_names(term: Term, target: ast.expr) -> frozenset[str]:
+    """What the labels are called where the loss is computed, and in the calls that lead there."""
+    names = set[str]()
+    for part in _sources(term.script, target, 2):
+        names |= names_in(part) if isinstance(part, (ast.Name, ast.Attribute, ast.Subscript)) else set()
+    for entry in reversed(term.entries):
+        for name in tuple(names):
+            given = argument(entry.call, entry.function, name)
+            names |= names_in(given) if given is not None else set()
+    return frozenset(names - {"self", "F", "torch", "nn"})
+
+
+_SEQUENCE = {"view", "reshape", "flatten", "transpose", "permute", "mT", "swapaxes", "rearrange"}
+
+
+def _is_sequence(term: Term, target: ast.expr) -> bool:
+    """Labels that are reshaped or cut along a sequence: there is more than one per example."""
+    parts = (part for root in (target, term.node) for part in _sources(term.script, root, 2))
+    for part in parts:
+        if isinstance(part, ast.Call) and last_name(part.func) in _SEQUENCE:
+            return True
+        indexes = part.slice.elts if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Tuple) else ()
+        if any(isinstance(each, ast.Slice) and (each.lower or each.upper) for each in indexes):
+            return True
+    return False
 
 
 def _of_model(term: Term, script: Script, workspace: Workspace) -> VaryingCount | None:
     made_by = term.model.name if term.model else ""
     known = made_by.startswith(("transformers.", "unsloth.")) or "from_pretrained" in made_by
-    if _PER_EXAMPLE.search(made_by) or not (known or _mentions_transformers(script)):
+    if _PER_EXAMPLE.search(made_by) or not (known or _mentions_transformers(script)) or _normalised(term):
         return None
-    proof = proof_of_ignored(_scripts(term, script, workspace), None, script, workspace)
+    ignored = Ignored(None, script, frozenset(), by_name_only=False)
+    proof = proof_of_ignored(_scripts(term, script, workspace), ignored, workspace)
     if proof is None:
         return None
     shown = _shown(proof, script)
@@ -83,6 +120,11 @@ def _shown(proof: Proof, script: Script) -> VaryingCount:
     else:
         reason = f"a mean over the labels that are not {proof.shown}"
     return VaryingCount("same-file" if proof.script is script else "sibling", proof.script, proof.node, reason)
+
+
+def _normalised(term: Term) -> bool:
+    """The model is told the tokens of the window and divides by them."""
+    return isinstance(term.node, ast.Call) and any("num_items" in (each.arg or "") for each in term.node.keywords)
 
 
 def is_mean(maker: ast.Call) -> bool:
@@ -154,7 +196,7 @@ def _of_selection(term: Term, script: Script, roots: list[ast.expr]) -> VaryingC
 def _selects(script: Script, node: ast.AST) -> str:
     if isinstance(node, ast.Call):
         name = last_name(node.func)
-        if name == "pack_padded_sequence":
+        if name == "pack_padded_sequence" and _is_taken_apart(script, node):
             return "a mean over the real, unpadded tokens of each micro-batch"
         if name == "masked_select" and node.args:
             mask = node.args[-1]
@@ -164,6 +206,16 @@ def _selects(script: Script, node: ast.AST) -> str:
     if isinstance(node, ast.Subscript) and _is_padding_mask(script, node.slice):
         return f"a mean over the tokens that `{script.text(node.slice)}` selects"
     return ""
+
+
+def _is_taken_apart(script: Script, call: ast.Call) -> bool:
+    """The packed values themselves are used, not handed to a recurrent layer."""
+    above = script.parent(call)
+    if isinstance(above, ast.Attribute):
+        return above.attr == "data"
+    return isinstance(above, ast.Subscript) or (
+        isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Tuple)
+    )
 
 
 _PADDING = re.compile(r"pad|ignore|attention_mask|attn_mask|length|-100|valid|\bmask\b.*==|==.*\bmask\b", re.IGNORECASE)
@@ -179,6 +231,20 @@ def _is_padding_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
         isinstance(node, ast.Call) and last_name(node.func) in ("ne", "eq", "bool", "logical_not", "view", "reshape")
     )
     return boolean and bool(_PADDING.search(script.text(node)))
+
+
+_REDUCTIONS = {"sum", "mean", "max", "amax", "min", "logsumexp", "pool", "any", "all", "argmax"}
+
+
+def _per_token(root: ast.expr) -> Iterator[ast.AST]:
+    """The parts of an expression outside of reductions along a dimension: inside there is one value per example."""
+    todo: list[ast.AST] = [root]
+    while todo:
+        node = todo.pop(0)
+        yield node
+        inner = isinstance(node, ast.Call) and last_name(node.func) in _REDUCTIONS and (node.args or node.keywords)
+        if not inner or node is root:
+            todo += ast.iter_child_nodes(node)
 
 
 _RANDOM = re.compile(r"\b(?:torch\.rand|bernoulli|rand_like)\b")
@@ -204,7 +270,7 @@ def _sources(script: Script, root: ast.expr, hops: int) -> Iterator[ast.AST]:
     seen: set[ast.AST] = set()
     while todo:
         expression, at, left = todo.pop(0)
-        for part in ast.walk(expression):
+        for part in _per_token(expression):
             yield part
             if left and isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                 binding = last_binding(script, part.id, at)

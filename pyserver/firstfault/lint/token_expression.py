@@ -13,7 +13,7 @@ from firstfault.lint.bindings import bindings, keyword, last_binding, number
 from firstfault.lint.loss_terms import Entry, Term
 from firstfault.lint.objects import argument
 from firstfault.lint.script import Script, dotted
-from firstfault.lint.token_counts import ignored_value
+from firstfault.lint.token_counts import ignored_value, target_of
 
 _HOPS = 6
 _RESHAPES = {"view", "reshape", "flatten", "contiguous", "squeeze"}
@@ -37,7 +37,7 @@ def _of_cross_entropy(term: Term) -> tuple[str, str] | None:
     call, maker = term.node, term.maker or term.node
     if not isinstance(call, ast.Call) or not isinstance(maker, ast.Call) or _has_class_weights(maker, bool(term.maker)):
         return None
-    target = keyword(call, "target") or (call.args[1] if len(call.args) > 1 else None)
+    target = target_of(call)
     ignored = _ignored(term)
     if target is None or ignored is None:
         return None

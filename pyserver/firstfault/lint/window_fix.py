@@ -49,6 +49,8 @@ def window_fix(script: Script, loop: TrainingLoop, terms: tuple[Term, ...], aver
     if loss is None or boundary is None:
         return None
     start, applicability = _start_edits(plan)
+    if loop.backwards[0].receiver == "accelerator":
+        applicability = "unsafe"  # a configuration outside the text may switch on an engine that owns the gradients
     return Fix(TITLE, applicability, (*start, *loss, *boundary))
 
 

@@ -67,7 +67,8 @@ value. Under a gradient scaler the back-propagated value is divided by a constan
 Under `torch.distributed` the count is summed over the ranks and the mean over ranks is undone.
 
 The fix is marked unsafe where micro-batches that are left over at the end of an epoch stay in the gradients while the
-count starts again. It is not offered where the loss has several terms (each needs a denominator of its own), where the
+count starts again, and under accelerate, because its configuration may hand the gradients to DeepSpeed, where they
+cannot be rescaled. It is not offered where the loss has several terms (each needs a denominator of its own), where the
 labels that enter the loss cannot be named at the loop, where weights per class change the denominator, or where
 gradients cannot be rescaled before the step (DeepSpeed, mmengine).
 
@@ -106,7 +107,7 @@ _MILDER: dict[Severity, Severity] = {"error": "warning", "warning": "hint", "hin
 @rule("GA101")
 def mean_of_means(script: Script, workspace: Workspace) -> Iterator[Hit]:
     for loop in training_loops(script):
-        if loop.window is None or loop.window.is_literal_one:
+        if loop.window is None or loop.window.is_literal_one or _starts_anew(loop, loop.window):
             continue
         seen: set[ast.AST] = set()
         for backward in loop.backwards:
@@ -129,6 +130,13 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
             fixes = (fix,) if fix else ()
             return place, Hit(script.span(place), _severity(loop.window, count), message, related, fixes)
     return None
+
+
+def _starts_anew(loop: TrainingLoop, window: Window) -> bool:
+    """The gradients are zeroed for every micro-batch: nothing is averaged over the window (another fault)."""
+    if window.kind in ("accumulate-context", "framework"):
+        return False
+    return any(not each.guards and not each.after_loop and each.helper is None for each in loop.zero_grads)
 
 
 def _severity(window: Window, count: VaryingCount) -> Severity:
