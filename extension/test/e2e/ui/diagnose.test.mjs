@@ -48,10 +48,9 @@ step("the whole log gives the same first failure, and the other ranks as its con
   await workbench.command("Firstfault: Diagnose File");
   const panel = await reportWith({ what: "KeyError", where: "rank 2" });
   await panel.getByText("ranks 1, 3").first().waitFor();
-  await workbench.picture("diagnose");
-  await workbench.shot("file");
+  await workbench.picture("diagnose", () => workbench.goTo(lineOf(project.folder, "run.log", "KeyError: 'laughter'")));
   await panel.locator("ol.evidence a.place").first().click();
-  await page.locator(".tab.active", { hasText: "run.log" }).waitFor();
+  await until("the cited line", async () => (await workbench.position()).startsWith("Ln 28,"));
   await workbench.shot("evidence");
 });
 
