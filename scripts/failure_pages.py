@@ -3,7 +3,7 @@
 import re
 from itertools import groupby
 
-from firstfault.explain import block, failure_page
+from firstfault.explain import block, failure_page, without_html
 from firstfault.library import Library, NearMiss, Signature, load
 from rule_pages import NOTE
 
@@ -100,7 +100,7 @@ def _contents(library: Library) -> str:
 def _escape(text: str) -> str:
     """Angle brackets would be read as HTML, except inside of code."""
     pieces = re.split(r"(`[^`]*`)", text)
-    return "".join(each if each.startswith("`") else each.replace("<", "&lt;") for each in pieces)
+    return "".join(each if each.startswith("`") else without_html(each) for each in pieces)
 
 
 def _cell(text: str) -> str:
