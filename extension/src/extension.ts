@@ -3,7 +3,7 @@
 import * as vscode from "vscode";
 import { diagnose } from "./commands/diagnose";
 import { explain } from "./commands/explain";
-import { ofClipboard, ofFile, ofFolder, ofSelection } from "./commands/subjects";
+import { ofClipboard, ofExample, ofFile, ofFolder, ofSelection } from "./commands/subjects";
 import { ofLastCommand, ofTerminalSelection, ofWholeTerminal } from "./commands/terminalSubjects";
 import { Documents } from "./documents";
 import { ReportPanel } from "./report/panel";
@@ -47,7 +47,7 @@ function commandsOf(
     on("diagnoseTerminalSelection", () => show(() => ofTerminalSelection(documents))),
     on("diagnoseLastCommand", () => show(() => ofLastCommand(capture, documents))),
     on("diagnoseWholeTerminal", () => show(() => ofWholeTerminal(documents))),
-    on("diagnoseExample", () => show(() => ofFile(exampleOf(context), undefined))),
+    on("diagnoseExample", () => show(() => ofExample(exampleOf(context)))),
     on("explain", (id: unknown) => explain(server, documents, id)),
     on("restartServer", () => server.restart()),
     on("showOutput", () => output.show()),

@@ -64,6 +64,10 @@ export async function ofClipboard(documents: Documents): Promise<Subject> {
   return ofText(documents, "clipboard", "Clipboard", text.replace(/\r\n/g, "\n"));
 }
 
+export function ofExample(file: vscode.Uri): Subject {
+  return { ...ofPaths([file]), title: "Example log" };
+}
+
 /** A text that is no document yet becomes one, so that its lines can be opened. */
 export function ofText(documents: Documents, name: string, title: string, text: string, notes: string[] = []): Subject {
   const uri = documents.add(`${title}.log`, text);

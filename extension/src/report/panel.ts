@@ -59,11 +59,17 @@ export class ReportPanel implements vscode.Disposable {
     return panel;
   }
 
+  /** Where the user's editor was, but never over the report. */
+  #sourceColumn({ column }: Subject): vscode.ViewColumn {
+    if (column !== this.#panel?.viewColumn) return column;
+    return column === vscode.ViewColumn.One ? vscode.ViewColumn.Two : vscode.ViewColumn.One;
+  }
+
   /** The page sends a number only; what it stands for was kept here. */
   async #act(index: unknown): Promise<void> {
     const action = typeof index === "number" ? this.#shown?.actions[index] : undefined;
     if (!action || !this.#shown) return;
-    if (action.kind === "open") await open(action, this.#shown);
+    if (action.kind === "open") await open(action, this.#shown, this.#sourceColumn(this.#shown.subject));
     if (action.kind === "copy") await vscode.env.clipboard.writeText(action.text);
     if (action.kind === "insert") insert(action.text);
     if (action.kind === "explain") await vscode.commands.executeCommand("firstfault.explain", action.id);
@@ -71,13 +77,17 @@ export class ReportPanel implements vscode.Disposable {
 }
 
 /** By the editor's own command: unlike a document asked for here, it also opens files above 50 MB. */
-async function open(action: { file: string; line: number; text: string }, { places, subject }: Shown): Promise<void> {
+async function open(
+  action: { file: string; line: number; text: string },
+  { places }: Shown,
+  viewColumn: vscode.ViewColumn,
+): Promise<void> {
   const location = await places.location(action.file, action.line, action.text).catch(() => undefined);
   if (!location) {
     void vscode.window.showWarningMessage(`${action.file} is not there any more.`);
     return;
   }
-  const options: vscode.TextDocumentShowOptions = { selection: location.range, viewColumn: subject.column };
+  const options: vscode.TextDocumentShowOptions = { selection: location.range, viewColumn };
   await vscode.commands.executeCommand("vscode.open", location.uri, options);
 }
 

@@ -30,6 +30,14 @@ function parts(path: string): string[] {
   return path.split(/[\\/]+/).filter((each) => each !== "" && each !== ".");
 }
 
+/** Whether a source can be the one that a frame names: it has such a line, and such a function. */
+export function holdsFrame(source: string, frame: { line: number; function: string }): boolean {
+  if (!source.split("\n")[frame.line - 1]?.trim()) return false;
+  const name = frame.function.split(".").at(-1) ?? "";
+  // Modules, lambdas and comprehensions have names in angle brackets.
+  return !/^\w+$/.test(name) || new RegExp(`\\b(?:def|class)\\s+${name}\\b`).test(source);
+}
+
 export function baseName(path: string): string {
   return parts(path).at(-1) ?? path;
 }

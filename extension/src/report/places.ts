@@ -1,12 +1,12 @@
 /** Where a cited line is on this machine: in the text that was sent, in a file that was read, or in the workspace. */
 
-import { realpath, stat } from "node:fs/promises";
+import { readFile, realpath, stat } from "node:fs/promises";
 import * as path from "node:path";
 import * as vscode from "vscode";
 import { LOG_SCHEME } from "../documents";
-import type { Report } from "../protocol";
+import type { Frame, Report } from "../protocol";
 import { editorLine, editorLineOfFile } from "./lines";
-import { baseName, bestMatch, globOf, isShare, labelOf } from "./paths";
+import { baseName, bestMatch, globOf, holdsFrame, isShare, labelOf } from "./paths";
 import type { Subject } from "./subject";
 
 const MOST_CANDIDATES = 2000;
@@ -16,18 +16,23 @@ const LONGEST_SEARCH = 2000;
 
 export class Places {
   readonly #found = new Map<string, vscode.Uri | undefined>();
+  /** Those that are there by the very path that was printed. */
+  readonly #exact = new Set<string>();
   readonly #roots: string[];
 
   private constructor(private readonly subject: Subject) {
     const folders = (vscode.workspace.workspaceFolders ?? []).map((each) => each.uri.fsPath);
-    this.#roots = [...(subject.params.paths ?? []), ...folders];
+    const read = subject.params.paths ?? [];
+    this.#roots = [...read, ...folders, ...read.map((each) => path.dirname(each))];
   }
 
   /** Looks for every file that the report names. */
   static async of(report: Report, subject: Subject): Promise<Places> {
     const places = new Places(subject);
+    const frame = report.initiating?.frame;
     const files = new Set(citedFiles(report));
     await Promise.all([...files].map(async (file) => places.#found.set(file, await places.#find(file))));
+    if (frame && !(await places.#isLikely(frame))) places.#found.delete(frame.file);
     return places;
   }
 
@@ -62,12 +67,21 @@ export class Places {
     return uri.scheme === "file" ? editorLineOfFile(uri.fsPath, line, cited) : line - 1;
   }
 
+  /** A file that was found by a part of its path only may be another script of the same name. */
+  async #isLikely(frame: Frame): Promise<boolean> {
+    const found = this.uri(frame.file);
+    if (found?.scheme !== "file" || this.#exact.has(frame.file)) return true;
+    return holdsFrame(await readFile(found.fsPath, "utf8"), frame);
+  }
+
   async #find(file: string): Promise<vscode.Uri | undefined> {
     const { text, params } = this.subject;
     if (text && file === params.name) return text.uri;
     if (file.endsWith(".gz")) return undefined; // The editor cannot show a line of it.
     const isHere = path.isAbsolute(file) && !isShare(file) && (await isFile(file));
-    return isHere ? asInWorkspace(file) : findInWorkspace(file);
+    if (!isHere) return findInWorkspace(file);
+    this.#exact.add(file);
+    return asInWorkspace(file);
   }
 }
 
@@ -89,6 +103,8 @@ async function findInWorkspace(file: string): Promise<vscode.Uri | undefined> {
   const timer = setTimeout(() => patience.cancel(), LONGEST_SEARCH);
   const found = await vscode.workspace.findFiles(globOf(file), NOT_OWN, MOST_CANDIDATES, patience.token);
   clearTimeout(timer);
+  // Of a part of the candidates it cannot be said that one is the only one.
+  if (patience.token.isCancellationRequested || found.length === MOST_CANDIDATES) return undefined;
   const named = found.filter((uri) => uri.scheme === "file" && baseName(uri.fsPath) === baseName(file));
   const best = bestMatch(
     file,

@@ -4,7 +4,7 @@ import * as os from "node:os";
 import * as path from "node:path";
 import { after, test } from "node:test";
 import { editorLine, editorLineOfFile, LineFinder } from "../../src/report/lines";
-import { bestMatch, globOf, isShare, labelOf, rankRanges } from "../../src/report/paths";
+import { bestMatch, globOf, holdsFrame, isShare, labelOf, rankRanges } from "../../src/report/paths";
 
 const folder = mkdtempSync(path.join(os.tmpdir(), "firstfault-places-"));
 after(() => rmSync(folder, { recursive: true, force: true }));
@@ -76,6 +76,16 @@ test("a name that every package has must share its folder, too", () => {
 
 test("a part of a name is not a part of a path", () => {
   assert.equal(bestMatch("/home/ann/retrain.py", ["/w/train.py"]), undefined);
+});
+
+test("a script of the same name is another one where it has no such line or function", () => {
+  const source = "import torch\n\ndef load(path):\n    return torch.load(path)\n";
+  assert.ok(holdsFrame(source, { line: 4, function: "load" }));
+  assert.ok(holdsFrame(source, { line: 4, function: "Data.load" }));
+  assert.ok(holdsFrame(source, { line: 1, function: "<module>" }));
+  assert.ok(!holdsFrame(source, { line: 2, function: "<module>" }));
+  assert.ok(!holdsFrame(source, { line: 90, function: "load" }));
+  assert.ok(!holdsFrame(source, { line: 4, function: "loader" }));
 });
 
 test("a glob holds no special character of the name", () => {
