@@ -59,14 +59,20 @@ def _sample(text: str, version: str | None) -> str:
     return head + block(text)
 
 
+def without_html(text: str) -> str:
+    """A word in angle brackets would be read as HTML and not be shown; a lone bracket stays."""
+    import re
+
+    return re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)
+
+
 def _prose(template: str) -> str:
-    """For Markdown: the names of the values in italics, and no angle bracket that would be read as HTML."""
+    """For Markdown: the names of the values in italics, in code spans in angle brackets."""
     import re
 
     parts = re.split(r"(`[^`]*`)", _without_brackets(template))
     return "".join(
-        _named(part, "<", ">") if part.startswith("`") else _named(part.replace("<", "&lt;"), "*", "*")
-        for part in parts
+        _named(part, "<", ">") if part.startswith("`") else _named(without_html(part), "*", "*") for part in parts
     )
 
 
