@@ -64,8 +64,16 @@ def _on_two_ranks(jobs: list[tuple[str, list[list[int]]]], folder: Path) -> list
     (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
     command = [sys.executable, str(HERE / "proof_rank.py"), str(folder)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ranks = [subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, env=environment) for rank in range(2)]
-    return [json.loads(rank.communicate(timeout=300)[0]) for rank in ranks]
+    ranks = [
+        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
+        for rank in range(2)
+    ]
+    try:
+        return [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
+    except (subprocess.TimeoutExpired, ValueError):
+        for rank in ranks:  # where one has failed the other waits for it
+            rank.kill()
+        raise AssertionError([rank.communicate()[1].decode() for rank in ranks]) from None
 
 
 def _fixed(case: Case) -> str:
