@@ -2,6 +2,7 @@
 
 from firstfault.diagnose.assemble import no_failure, report_of
 from firstfault.diagnose.causality import decide
+from firstfault.diagnose.evidence import Case
 from firstfault.diagnose.failures import Failure, failures_of
 from firstfault.diagnose.progress import last_attempt, went_on
 from firstfault.diagnose.ranks import Ranks
@@ -22,7 +23,7 @@ def diagnose(log: Log, library: Library) -> Report:
 def _diagnose(log: Log, library: Library) -> Report:
     ranks = Ranks(log)
     failures = [each for each in failures_of(log, library, ranks) if _counts(each, log)]
-    verdict = decide(failures, log, library, ranks)
+    verdict = decide(Case(failures, log, ranks, library))
     if verdict.choice is None:
         return no_failure(log, library, ranks)
     return report_of(verdict, verdict.choice, failures, log, library, ranks)

@@ -1,6 +1,7 @@
 """From a decision to the report: the words of the signature, filled with the values of the text."""
 
-from firstfault.diagnose.causality import DEATHS, Choice, Verdict
+from firstfault.diagnose.causality import Verdict
+from firstfault.diagnose.evidence import DEATHS, Choice
 from firstfault.diagnose.failures import Failure, user_frame
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.report import Collateral, Evidence, Initiating, Missing, Read, Report

@@ -1,0 +1,147 @@
+"""What speaks for and against a failure being the first: predicates that the steps of ``causality`` decide with."""
+
+import re
+from typing import NamedTuple
+
+from firstfault.diagnose.failures import Failure
+from firstfault.diagnose.ranks import Owner, Ranks
+from firstfault.diagnose.report import Suspect
+from firstfault.library import Library
+from firstfault.logs.log import Log
+
+# Shown by an exit code or a signal alone: weaker than any message of the process itself.
+DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
+AGENT_SAYS = frozenset(("closing-signal", "child-failed"))
+NUMBERS = re.compile(r"\d+")
+MANY = 4
+
+
+class Case(NamedTuple):
+    """All that is decided from: the failures in reading order, the log, its ranks, the library."""
+
+    failures: list[Failure]
+    log: Log
+    ranks: Ranks
+    library: Library
+
+
+class Choice(NamedTuple):
+    """The failure that came first, on which rank, and why this is said.
+
+    ``established`` overrules the signature where the log as a whole tells more or less than the one text.
+    """
+
+    failure: Failure
+    owner: Owner
+    everywhere: bool
+    reason: str
+    established: bool | None = None
+
+
+def without_consequences(case: Case) -> list[Failure]:
+    """Exit codes that the same rank's own failure explains, and processes that the agent ended, start nothing."""
+    spoke = reporting(case.failures)
+    kept = []
+    for failure in case.failures:
+        pid = int(failure.captures.get("pid") or 0) if only_exit(failure) else 0
+        if only_exit(failure) and (failure.owner.rank in spoke or pid in case.log.closed_pids):
+            failure = failure._replace(role="collateral")
+        kept.append(failure)
+    return kept
+
+
+def reporting(failures: list[Failure]) -> set[int]:
+    """Ranks that printed a failure of their own; what the launcher says of them does not count."""
+    own = [each for each in failures if not only_exit(each) and each.signature.id not in AGENT_SAYS]
+    return {each.owner.rank for each in own if each.owner.rank is not None}
+
+
+def only_exit(failure: Failure) -> bool:
+    return (
+        failure.raised is None
+        and failure.signature.id in DEATHS | {"closing-signal"}
+        and (failure.row is not None or "exitcode" in failure.lines[0].text)
+    )
+
+
+def cut_off(failure: Failure) -> bool:
+    return failure.block is not None and not failure.block.type
+
+
+def moment(failure: Failure, ranks: Ranks, started: list[Failure]) -> tuple[str, int]:
+    """Time where the agent recorded one for each of the ranks that compete, else the order of lines."""
+    times = {}
+    for each in started:
+        row = ranks.rows.get(each.owner.rank) if each.owner.rank is not None else None
+        times[id(each)] = row.time if row is not None and row.error is not None else None
+    if all(times.values()):
+        return times[id(failure)] or "", failure.order
+    return "", failure.order
+
+
+def same(one: Failure, other: Failure) -> bool:
+    if one.signature.id != other.signature.id:
+        return False
+    return one.known or (one.block is not None and other.block is not None and one.block.type == other.block.type)
+
+
+def on_all_ranks(alike: list[Failure], case: Case) -> bool:
+    """The same failure on every rank that raised anything: a common cause, not one rank's fault."""
+    owners = {each.owner.rank for each in alike if each.owner.rank is not None}
+    if len(owners) > 1:
+        return owners >= {
+            each.owner.rank for each in case.failures if each.raised is not None and each.owner.rank is not None
+        }
+    if _ended_alike(case.log):
+        return True
+    nameless = [each for each in alike if each.owner.rank is None]
+    return len(nameless) > 1 and len(nameless) >= len(case.ranks.rows) > 1
+
+
+def _ended_alike(log: Log) -> bool:
+    """Every rank died by the same signal, whatever of it was printed."""
+    codes = {row.exitcode for row in log.rows}
+    return len(log.rows) > 1 and len(codes) == 1 and min(codes) < -1 and codes != {-15}
+
+
+def only_observed(failure: Failure) -> bool:
+    """An asynchronous fault that only a watchdog thread reports, with no exception of any rank beside it."""
+    source = failure.lines[0].tags.source or ""
+    return failure.block is None and source.startswith("ProcessGroup") and not failure.signature.establishes
+
+
+def why_first(first: Failure, started: list[Failure], failures: list[Failure]) -> str:
+    others = [each for each in started if not same(each, first)]
+    if others:
+        return "It is the earliest of the failures that can start a chain."
+    if any(each.role != "initiating" for each in failures):
+        return "It is the only failure in the text that does not follow from another one."
+    return "It is the only failure in the text."
+
+
+def suspects_of(choice: Choice, case: Case) -> tuple[Suspect, ...]:
+    """Ranks that may have caused a symptom: those that did not report it."""
+    named = NUMBERS.findall(choice.failure.captures.get("culprit", ""))
+    if len(named) > 1:
+        return tuple(Suspect(int(rank), "named by the message") for rank in named)
+    if choice.failure.role == "initiating" and only_observed(choice.failure) and choice.failure.owner.rank is not None:
+        return (Suspect(choice.failure.owner.rank, "its watchdog reported the fault"),)
+    if choice.everywhere or choice.failure.role == "initiating":
+        return ()
+    spoke = reporting(case.failures)
+    silent = sorted(case.ranks.known - spoke)
+    if len(silent) > MANY or not spoke:
+        return ()
+    return tuple(Suspect(rank, "printed no failure of its own") for rank in silent)
+
+
+def contradictions_of(choice: Choice, log: Log) -> tuple[str, ...]:
+    if choice.owner.rank is None or choice.everywhere:
+        return ()
+    wrong = [row for row in log.rows if row.root and row.rank != choice.owner.rank]
+    tables = {row.table for row in log.rows}
+    if not wrong or len(wrong) < len(tables):
+        return ()
+    return (
+        f"torchrun's table calls rank {wrong[0].rank} the root cause; the evidence points to rank {choice.owner.rank}.",
+    )
