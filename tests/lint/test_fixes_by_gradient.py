@@ -43,6 +43,7 @@ def test_the_fix_leaves_steps_and_log_as_they_were(case: Case) -> None:
     steps, names = run(case.source, UNIFORM, modules)
     steps_after, names_after = run(_fixed(case), UNIFORM, modules)
     assert len(steps) == len(steps_after) >= 2
+    assert all(bool(each.gradient.isfinite().all()) for each in steps_after)
     if "log" in names:
         # With equal counts the weights take the same path, so the log must be the same too.
         assert len(names["log"]) == len(names_after["log"]) > 0

@@ -131,10 +131,18 @@ def _comparison(script: Script, test: ast.Compare, loop: ast.AST, positive: bool
     below = isinstance(operator, (ast.Lt, ast.NotEq))
     if not (reaches and positive) and not (below and not positive):
         return None
+    size = _without_minus_one(right)
     if isinstance(left, ast.BinOp) and isinstance(left.op, ast.Sub) and _is_reset(script, left.right, loop, test):
-        return ("distance", test, right, left, False)
+        return ("distance", test, size, left, False)
     counts = _counts_up(script, left, loop) and _is_reset(script, left, loop, test)
-    return ("counter", test, right, left, False) if counts else None
+    return ("counter", test, size, left, False) if counts else None
+
+
+def _without_minus_one(size: ast.expr) -> ast.expr:
+    """``counted == N - 1`` counts from zero: the window is N."""
+    minus = isinstance(size, ast.BinOp) and isinstance(size.op, ast.Sub)
+    one = minus and isinstance(size.right, ast.Constant) and size.right.value == 1  # type: ignore[attr-defined]
+    return size.left if one else size  # type: ignore[attr-defined]
 
 
 def _counts_up(script: Script, counter: ast.expr, loop: ast.AST) -> bool:
