@@ -74,7 +74,8 @@ function layOut({ settings, machineSettings, env }) {
   write(path.join(data, "Machine/settings.json"), JSON.stringify(machineSettings));
   // Without a configuration file code-server writes one with a password into the real home.
   write(path.join(home, "config.yaml"), "auth: none\n");
-  // bash greets a new home with a hint about sudo, and its prompt names the machine.
+  // The workbench asks a login shell for its environment, and the system's profile sets another PATH.
+  write(path.join(home, ".profile"), `export PATH='${(env.PATH ?? process.env.PATH).replaceAll("'", "'\\''")}'\n`);
   write(path.join(home, ".bashrc"), "PS1='$ '\n");
   const command = [
     ENTRY,

@@ -17,6 +17,8 @@ export const TEST_SETTINGS = {
   "workbench.reduceMotion": "on",
   "editor.accessibilitySupport": "off",
   "editor.cursorBlinking": "solid",
+  // Below the line, so that the code before it is seen on the shots.
+  "editor.hover.above": false,
   "terminal.integrated.gpuAcceleration": "off",
 };
 
@@ -62,6 +64,9 @@ export class Workbench {
     await this.page.keyboard.press("Control+B");
     await this.page.locator(".part.sidebar").waitFor({ state: "hidden" });
     await prepare();
+    // Scroll bars fade in under the mouse.
+    await this.page.mouse.move(640, 795);
+    await this.page.waitForTimeout(1000);
     await this.shot(name);
     if (process.env.PICTURES) copyFileSync(this.lastShot, path.join(process.env.PICTURES, `${name}.png`));
     await this.page.keyboard.press("Control+B");
