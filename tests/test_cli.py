@@ -42,7 +42,8 @@ def test_json_has_the_shape_that_is_promised() -> None:
         "contradictions", "related", "read",
     ]  # fmt: skip
     assert list(report["initiating"]) == [
-        "signature", "title", "rank", "rank_basis", "host", "time", "exception", "message", "frame", "reason", "evidence",
+        "signature", "title", "rank", "rank_basis", "host", "time", "exception", "message", "frame", "reason",
+        "evidence",
     ]  # fmt: skip
     assert list(report["read"]) == ["files", "lines", "bytes", "ranks", "seconds"]
     assert report["schema"] == 1
