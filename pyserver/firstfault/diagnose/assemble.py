@@ -1,7 +1,7 @@
 """From a decision to the report: the words of the signature, filled with the values of the text."""
 
 from firstfault.diagnose.causality import Verdict
-from firstfault.diagnose.evidence import DEATHS, Choice
+from firstfault.diagnose.evidence import DEATHS, Choice, named, same
 from firstfault.diagnose.failures import Failure, user_frame
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.report import Collateral, Evidence, Initiating, Missing, Read, Report
@@ -10,6 +10,7 @@ from firstfault.logs.log import Line, Log
 
 EVIDENCE_LENGTH = 600
 EVIDENCE_OF_COLLATERAL = 4
+EVIDENCE_AGAIN = 3
 
 
 def report_of(
@@ -24,7 +25,7 @@ def report_of(
         missing = (_default_missing(choice),)
     return Report(
         verdict="established" if established else "symptom-only",
-        initiating=_initiating(choice, values, log),
+        initiating=_initiating(choice, values, failures, log),
         cause=fill(signature.cause, values).strip(),
         fix=tuple(filter(None, (fill(each, values) for each in signature.fix))),
         verify=(fill(signature.verify, values) or None) if signature.verify else None,
@@ -54,7 +55,7 @@ def no_failure(log: Log, library: Library, ranks: Ranks) -> Report:
     )  # fmt: skip
 
 
-def _initiating(choice: Choice, values: dict[str, str], log: Log) -> Initiating:
+def _initiating(choice: Choice, values: dict[str, str], failures: list[Failure], log: Log) -> Initiating:
     failure = choice.failure
     block = failure.block
     return Initiating(
@@ -68,8 +69,22 @@ def _initiating(choice: Choice, values: dict[str, str], log: Log) -> Initiating:
         message=_message(failure),
         frame=user_frame(failure.raised, block) if failure.raised and block else None,
         reason=choice.reason,
-        evidence=_evidence(failure.lines, log),
+        evidence=_evidence((*failure.lines, *_said_again(choice, failures)), log),
     )
+
+
+def _said_again(choice: Choice, failures: list[Failure]) -> list[Line]:
+    """Where the same failure stands elsewhere in the text: on the same rank, or on any where it is not one rank's."""
+    chosen = choice.failure
+    again = [
+        each
+        for each in failures
+        if each is not chosen
+        and same(each, chosen)
+        and (choice.everywhere or choice.owner.basis is None or each.owner.rank == choice.owner.rank or named(each))
+    ]
+    again.sort(key=lambda each: each.captures != chosen.captures)
+    return [each.lines[0] for each in again[:EVIDENCE_AGAIN]]
 
 
 def _message(failure: Failure) -> str:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 from firstfault.diagnose.evidence import (
     DEATHS,
-    NUMBERS,
     Case,
     Choice,
     contradictions_of,
     cut_off,
     moment,
+    named,
     on_all_ranks,
     only_exit,
     only_observed,
@@ -70,16 +70,15 @@ def _physical(case: Case) -> Choice | None:
 
 def _named(case: Case) -> Choice | None:
     """A message that names the culprit, or fingerprints of which one rank's differs from all others."""
-    naming = [each for each in case.failures if NUMBERS.search(each.captures.get("culprit", ""))]
+    naming = [each for each in case.failures if named(each)]
     if not naming:
         return _odd_fingerprint(case.failures)
-    named = sorted({int(rank) for each in naming for rank in NUMBERS.findall(each.captures["culprit"])})
-    if len(named) == 1:
-        own = Owner(named[0], "stated", None)
-        return Choice(naming[0], own, False, f"The message itself names rank {named[0]}.")
-    most = max(naming, key=lambda each: len(NUMBERS.findall(each.captures["culprit"])))
-    listed = ", ".join(map(str, named))
-    return Choice(most, NOBODY, False, f"The messages name the ranks {listed}.")
+    culprits = sorted({rank for each in naming for rank in named(each)})
+    if len(culprits) == 1:
+        own = Owner(culprits[0], "stated", None)
+        return Choice(naming[0], own, False, f"The message itself names rank {culprits[0]}.")
+    most = max(naming, key=lambda each: len(named(each)))
+    return Choice(most, NOBODY, False, f"The messages name the ranks {', '.join(map(str, culprits))}.")
 
 
 def _odd_fingerprint(failures: list[Failure]) -> Choice | None:
@@ -95,6 +94,7 @@ def _odd_fingerprint(failures: list[Failure]) -> Choice | None:
     if odd is None:
         return None
     own = next((each for each in mismatches if each.owner.rank == odd), mismatches[0])
+    own = own._replace(lines=(*own.lines, *(each.lines[0] for each in mismatches[:3])))
     reason = f"Rank {odd} runs another collective than all {len(prints) - 1} others that the messages show."
     return Choice(own, Owner(odd, "inferred", own.owner.host), False, reason)
 
@@ -180,7 +180,8 @@ def _terminated_from_outside(case: Case) -> Choice | None:
         own = next((each for each in case.failures if each.row is row and row is not None), None)
         if row is not None and own is not None:
             reason = f"Rank {row.rank} was ended by a SIGTERM that its agent did not send."
-            return Choice(own._replace(role="either"), own.owner, False, reason)
+            lines = (*own.lines, exit_.at)
+            return Choice(own._replace(role="either", lines=lines), own.owner, False, reason)
     return None
 
 

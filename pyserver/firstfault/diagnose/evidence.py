@@ -68,6 +68,11 @@ def cut_off(failure: Failure) -> bool:
     return failure.block is not None and not failure.block.type
 
 
+def named(failure: Failure) -> list[int]:
+    """The ranks that the message names as culprits."""
+    return [int(rank) for rank in NUMBERS.findall(failure.captures.get("culprit", ""))]
+
+
 def moment(failure: Failure, ranks: Ranks, started: list[Failure]) -> tuple[str, int]:
     """Time where the agent recorded one for each of the ranks that compete, else the order of lines."""
     times = {}
@@ -121,9 +126,9 @@ def why_first(first: Failure, started: list[Failure], failures: list[Failure]) -
 
 def suspects_of(choice: Choice, case: Case) -> tuple[Suspect, ...]:
     """Ranks that may have caused a symptom: those that did not report it."""
-    named = NUMBERS.findall(choice.failure.captures.get("culprit", ""))
-    if len(named) > 1:
-        return tuple(Suspect(int(rank), "named by the message") for rank in named)
+    culprits = named(choice.failure)
+    if len(culprits) > 1:
+        return tuple(Suspect(rank, "named by the message") for rank in culprits)
     if choice.failure.role == "initiating" and only_observed(choice.failure) and choice.failure.owner.rank is not None:
         return (Suspect(choice.failure.owner.rank, "its watchdog reported the fault"),)
     if choice.everywhere or choice.failure.role == "initiating":

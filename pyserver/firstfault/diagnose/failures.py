@@ -86,9 +86,8 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
         signature, role = occurrence.signature, occurrence.signature.role
         owner = owner if owner.rank is not None else ranks.of_line(block.at, occurrence.captures)
     captures = occurrence.captures if occurrence else {}
-    return Failure(
-        signature, role, captures, owner, _evidence(raised, block), raised, block, None, occurrence is not None
-    )  # fmt: skip
+    lines = _evidence(raised, block, occurrence)
+    return Failure(signature, role, captures, owner, lines, raised, block, None, occurrence is not None)
 
 
 def _of_occurrence(found: Occurrence, ranks: Ranks) -> Failure:
@@ -140,9 +139,14 @@ def _is_launcher(block: Block) -> bool:
     return bool(block.frames) and any(LAUNCHER_PATH.search(frame.file) for frame in block.frames[-3:])
 
 
-def _evidence(raised: Raised, block: Block) -> tuple[Line, ...]:
-    """The exception's own line, its user frame, and what wrapped it."""
+def _evidence(raised: Raised, block: Block, found: Occurrence | None) -> tuple[Line, ...]:
+    """The exception's own line, the line of its message that tells, its user frame, and what wrapped it."""
     frame = next((f.at for f in reversed(block.frames) if not LIBRARY_PATH.search(f.file)), None)
     around = [each.at for each in raised.blocks if each is not block and each.type]
-    lines = [block.at, *([frame] if frame else []), *around[:3]]
+    lines = [
+        block.at,
+        *([found.at, *([found.until] if found.until else [])] if found else []),
+        *([frame] if frame else []),
+        *around[:3],
+    ]
     return tuple(dict.fromkeys(lines))

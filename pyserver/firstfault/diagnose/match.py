@@ -21,11 +21,16 @@ QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
 
 
 class Occurrence(NamedTuple):
-    """One place where a known failure shows. ``at`` is the line that shows it; ``captures`` are the text's values."""
+    """One place where a known failure shows.
+
+    ``at`` is the line that shows it, ``until`` the last line of a match that spans several; ``captures`` are the
+    text's values.
+    """
 
     signature: Signature
     captures: dict[str, str]
     at: Line
+    until: Line | None = None
     raised: Raised | None = None
     block: Block | None = None
     row: Row | None = None
@@ -52,6 +57,7 @@ class Found(NamedTuple):
     kind: int
     length: int
     start: int
+    end: int
 
 
 def occurrences(log: Log, library: Library) -> list[Occurrence]:
@@ -105,7 +111,7 @@ def _match_entry(event: Event, entry: Match, signature: Signature) -> Found | No
         captures[ONLY_RANK] = str(entry.rank)
     kind = 2 * bool(entry.exception) + bool(entry.message) + bool(entry.line) + bool(entry.exit)
     length = sum(hit.end() - hit.start() for hit in spans)
-    return Found(signature, captures, kind, length, spans[0].start() if spans else 0)
+    return Found(signature, captures, kind, length, spans[0].start() if spans else 0, spans[0].end() if spans else 0)
 
 
 def _is_type(pattern: str, type_: str) -> bool:
@@ -124,7 +130,14 @@ def _in_blocks(log: Log, library: Library) -> Iterator[Occurrence]:
             if hit is None and raised.origin in ("fatal", "terminate"):
                 hit = best(Event(None, None, "\n".join(line.text for line in block.lines), "", None), signatures)
             if hit:
-                yield Occurrence(hit.signature, hit.captures, block.at, raised=raised, block=block)
+                first, last = _line_of(block, hit.start), _line_of(block, hit.end)
+                yield Occurrence(hit.signature, hit.captures, first, last, raised=raised, block=block)
+
+
+def _line_of(block: Block, offset: int) -> Line:
+    """The line of a message of several lines that holds this offset of the message."""
+    below = block.message.count("\n", 0, offset)
+    return block.spoken[below] if below < len(block.spoken) else block.at
 
 
 def _in_lines(log: Log, library: Library) -> Iterator[Occurrence]:

@@ -56,8 +56,8 @@ class FrameLine(NamedTuple):
 class Block(NamedTuple):
     """One traceback of a chain. ``type`` is empty where the text ends before the exception's own line.
 
-    ``link`` says how this block leads to the next one: it was its direct cause, its context ("during handling"),
-    a member of its group, or the inner exception that it wraps.
+    ``spoken`` holds the line of each line of ``message``. ``link`` says how this block leads to the next one: it was
+    its direct cause, its context ("during handling"), a member of its group, or the inner exception that it wraps.
     """
 
     type: str
@@ -65,6 +65,7 @@ class Block(NamedTuple):
     frames: tuple[FrameLine, ...]
     at: Line
     lines: tuple[Line, ...]
+    spoken: tuple[Line, ...]
     link: Link | None
 
 

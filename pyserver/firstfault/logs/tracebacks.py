@@ -150,7 +150,7 @@ class _Reader:
     def _exception(self, type_: str, message: str, frames: list[FrameLine], lines: list[Line]) -> list[Block]:
         """The exception's own line is the last of ``lines``; the message may go on, and may quote another traceback."""
         at = lines[-1]
-        parts, inner = [message], list[Block]()
+        parts, said, inner = [message], [at], list[Block]()
         self.at += 1
         loose = 0
         while self.at < len(self.lines) and len(parts) < MESSAGE_LINES:
@@ -164,9 +164,11 @@ class _Reader:
                 break
             loose += bool(line.text) and not line.text[0].isspace() and not TRAILER.match(line.text)
             parts.append(line.text)
+            said.append(line)
             lines.append(line)
             self.at += 1
-        own = Block(type_, "\n".join(parts).strip(), tuple(frames), at, tuple(lines), None)
+        message, spoken = _trimmed(parts, said)
+        own = Block(type_, message, tuple(frames), at, tuple(lines), spoken, None)
         return [*(each._replace(link=each.link or "wrapped") for each in inner), own]
 
     def _quoted_chain(self, header: Line) -> list[Block]:
@@ -233,7 +235,7 @@ class _Reader:
                 break
             lines.append(line)
             self.at += 1
-        return Block("Fatal Python error", message.strip(), tuple(reversed(frames)), head, tuple(lines), None)
+        return Block("Fatal Python error", message.strip(), tuple(reversed(frames)), head, tuple(lines), (head,), None)
 
     def _terminate(self, type_: str) -> Block:
         head = self.lines[self.at]
@@ -249,7 +251,7 @@ class _Reader:
                 parts.append(line.text)
             lines.append(line)
             self.at += 1
-        return Block(type_ or head.text, "\n".join(parts).strip(), (), head, tuple(lines), None)
+        return Block(type_ or head.text, "\n".join(parts).strip(), (), head, tuple(lines), tuple(lines), None)
 
     @staticmethod
     def _below_what(text: str) -> bool:
@@ -269,4 +271,11 @@ def _frame(line: Line) -> FrameLine | None:
 
 
 def _block(type_: str, message: str, frames: list[FrameLine], lines: list[Line]) -> Block:
-    return Block(type_, message, tuple(frames), lines[-1], tuple(lines), None)
+    return Block(type_, message, tuple(frames), lines[-1], tuple(lines), (), None)
+
+
+def _trimmed(parts: list[str], said: list[Line]) -> tuple[str, tuple[Line, ...]]:
+    """A message without empty lines at its ends, and the lines that it stands in."""
+    first = next((at for at, part in enumerate(parts) if part.strip()), 0)
+    last = next((at for at in range(len(parts) - 1, -1, -1) if parts[at].strip()), 0)
+    return "\n".join(parts[first : last + 1]).strip(), tuple(said[first : last + 1])
