@@ -7,7 +7,7 @@ from firstfault.lint.calls import last_name
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.training_loop import TrainingLoop
 
-_PARTITIONED = ("deepspeed", "megatron", "colossalai", "horovod", "apex", "torch_xla")
+_PARTITIONED = ("megatron", "colossalai", "horovod", "apex", "torch_xla")
 
 
 class Names(NamedTuple):
@@ -44,7 +44,7 @@ class Rescale(NamedTuple):
 
 def rescale(script: Script, loop: TrainingLoop) -> Rescale | None:
     """The way that fits a loop, or None where gradients cannot be rescaled before the step."""
-    if any(each.partition(".")[0] in _PARTITIONED for each in script.imports.values()) or _is_data_parallel(script):
+    if _owns_gradients(script) or _is_data_parallel(script):
         return None
     optimizer = _optimizer(loop)
     if not optimizer:
@@ -63,6 +63,12 @@ def rescale(script: Script, loop: TrainingLoop) -> Rescale | None:
         return Rescale(parameters, optimizer, (shared,), "", False) if owner else None
     shared_lines = _over_ranks(script)
     return Rescale(parameters, optimizer, shared_lines, "", scaled) if shared_lines is not None else None
+
+
+def _owns_gradients(script: Script) -> bool:
+    """A library partitions, copies or reduces the gradients in its own way before the step."""
+    imported = any(each.partition(".")[0] in _PARTITIONED for each in script.imports.values())
+    return imported or "deepspeed" in script.source.lower()  # also where it is only named as a strategy
 
 
 def _optimizer(loop: TrainingLoop) -> str:

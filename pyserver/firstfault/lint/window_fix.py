@@ -12,6 +12,7 @@ from firstfault.lint import placement
 from firstfault.lint.averaging import Averaging
 from firstfault.lint.bindings import last_binding
 from firstfault.lint.calls import Backward, last_name
+from firstfault.lint.fix_safety import guards_leftover, is_hindered
 from firstfault.lint.loss_terms import Term
 from firstfault.lint.rescale import Names, Rescale, free_names, rescale
 from firstfault.lint.rule import Applicability, Fix
@@ -72,6 +73,8 @@ def _plan(script: Script, loop: TrainingLoop, terms: tuple[Term, ...], average: 
     if not all(placement.own_line(script, each) for each in [*statements, node]):
         return None
     if not all(_precedes(script, computed, each) for each in backward):
+        return None
+    if is_hindered(script, loop, node, computed, backward):
         return None
     names = free_names(script)
     return Plan(script, loop, node, term, average, count, computed, backward, method, names)
@@ -244,7 +247,10 @@ def _boundary_edits(plan: Plan) -> list[Edit] | None:
         if anchor is not None and _steps_in(block, loop):
             if not placement.own_line(script, anchor):
                 return None
-            edits.append(_rescaled(plan, anchor, may_be_empty=bool(inside)))
+            may_be_empty = bool(inside) and not guards_leftover(script, anchor, loop)
+            if may_be_empty and plan.rescale.shared:
+                return None  # a rank with nothing left over would not take part in the sum over ranks
+            edits.append(_rescaled(plan, anchor, may_be_empty))
     return edits or None
 
 

@@ -27,7 +27,7 @@ def project_root(path: str) -> str:
 
 
 class Workspace:
-    """A root folder, and the unsaved texts that stand in the way of what is on disk."""
+    """A root folder (else that of each script's project), and the unsaved texts in the place of what is on disk."""
 
     def __init__(self, root: str | None = None, overlay: Mapping[str, str] | None = None) -> None:
         self.root = os.path.abspath(root) if root else None
@@ -88,8 +88,8 @@ class Workspace:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)
             return [folder]
-        folders = [folder]
-        while self.root and folder != self.root and folder.startswith(self.root + os.sep):
+        folders, root = [folder], self.root or project_root(importer.path)
+        while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
             folder = os.path.dirname(folder)
             folders += [folder, os.path.join(folder, "src")]
         return folders

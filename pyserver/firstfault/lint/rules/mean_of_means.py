@@ -69,8 +69,9 @@ Under `torch.distributed` the count is summed over the ranks and the mean over r
 The fix is marked unsafe where micro-batches that are left over at the end of an epoch stay in the gradients while the
 count starts again, and under accelerate, because its configuration may hand the gradients to DeepSpeed, where they
 cannot be rescaled. It is not offered where the loss has several terms (each needs a denominator of its own), where the
-labels that enter the loss cannot be named at the loop, where weights per class change the denominator, or where
-gradients cannot be rescaled before the step (DeepSpeed, mmengine).
+labels that enter the loss cannot be named at the loop, where weights per class change the denominator, where gradients
+cannot be rescaled before the step (DeepSpeed, mmengine), or where other code of the loop relies on them as they are: a
+second backward, a clip for every micro-batch, work on `.grad` by hand, a round that may be skipped.
 
 ## Limits
 
