@@ -79,13 +79,15 @@ def where(report: Report, first: Initiating) -> str:
     elif first.rank is not None:
         basis = " (inferred)" if first.rank_basis == "inferred" else ""
         parts.append(f"rank {first.rank}{basis}")
+    elif report.suspects:
+        parts.append(f"suspected: {_ranks(tuple(each.rank for each in report.suspects))}")
     else:
         parts.append("rank not told")
     if first.host:
         parts.append(f"host {first.host}")
     if first.frame:
         parts.append(_frame(first))
-    if first.rank is None and len(parts) > 1:
+    if parts[0] == "rank not told" and len(parts) > 1:
         parts.pop(0)
     return ", ".join(parts)
 
