@@ -59,4 +59,5 @@ all() {
 
 "$1"
 print_summary
-echo "All passed: ${#summary[@]} steps, $passed tests, $((SECONDS / 60)) min $((SECONDS % 60)) s."
+[ "$passed" -eq 0 ] || tests=", $passed tests"
+echo "All passed: ${#summary[@]} steps${tests:-}, $((SECONDS / 60)) min $((SECONDS % 60)) s."
