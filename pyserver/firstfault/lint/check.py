@@ -35,6 +35,7 @@ def check_paths(paths: Iterable[str], root: str | None = None) -> Checked:
     findings: list[Finding] = []
     problems: list[Problem] = []
     files = 0
+    workspaces: dict[str, Workspace] = {}
     for path, top in _scripts(paths, problems):
         files += 1
         try:
@@ -42,7 +43,8 @@ def check_paths(paths: Iterable[str], root: str | None = None) -> Checked:
         except Unreadable as error:
             problems.append(Problem(path, str(error)))
             continue
-        findings += check_text(source, path, Workspace(root or top))
+        workspace = workspaces.setdefault(root or top, Workspace(root or top))
+        findings += check_text(source, path, workspace)
     findings.sort(key=lambda each: (each.file, each.cell or 0, each.span, each.code))
     return Checked(findings, problems, files)
 

@@ -31,13 +31,13 @@ def _other_gradients(script: Script, loop: TrainingLoop, node: Loop) -> bool:
     for each in backwards(script):
         if id(each.node) not in own and outer in script.ancestors(each.node):
             return True
-    return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(outer))
+    return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in script.walk(outer))
 
 
 def _may_skip(script: Script, node: Loop, computed: ast.stmt, backward: list[ast.stmt]) -> bool:
     """A way out of the round between the count and backward, or an error that is caught around them."""
     first, last = script.span(computed).end, max(script.span(each).start for each in backward)
-    for each in ast.walk(node):
+    for each in script.walk(node):
         leaves = isinstance(each, (ast.Continue, ast.Break, ast.Return, ast.Raise))
         if leaves and first <= script.span(each).start < last:
             return True
@@ -54,7 +54,7 @@ def _reads_gradients_early(script: Script, loop: TrainingLoop) -> bool:
     if loop.window is None or loop.window.boundary is None:
         return any(not each.after_loop and not each.guards and _is_raw_clip(each.verb, loop) for each in loop.actions)
     block = placement.boundary_block(script, loop)
-    inside = {id(node) for statement in block for node in ast.walk(statement)}
+    inside = {id(node) for statement in block for node in script.walk(statement)}
     early = (each for each in loop.actions if each.verb in ("clip", "unscale") and not each.after_loop)
     return any(id(each.node) not in inside for each in early)
 

@@ -240,7 +240,7 @@ def _is_random(script: Script, write: Write) -> bool:
     if function is None:
         return False
     line = script.line(write.node)
-    calls = (each for each in ast.walk(function) if isinstance(each, ast.Call) and script.line(each) <= line)
+    calls = (each for each in script.walk(function) if isinstance(each, ast.Call) and script.line(each) <= line)
     return any(_RANDOM.match(last_name(each.func)) for each in calls)
 
 

@@ -160,6 +160,6 @@ def is_read_elsewhere(script: Script, name: str, computed: ast.stmt, divided: as
     start, end = script.span(computed).start, script.span(divided).end
     return any(
         each.id == name and isinstance(each.ctx, (ast.Load, ast.Del)) and id(each) not in skipped
-        for each in ast.walk(script.scope(divided))
+        for each in script.walk(script.scope(divided))
         if isinstance(each, ast.Name) and not start <= script.span(each).start < end
     )

@@ -47,6 +47,7 @@ class Script:
         self.table = LineTable(source)
         self.memo: dict[object, Any] = {}
         self._parents: dict[ast.AST, ast.AST] = {}
+        self._below: dict[ast.AST, list[ast.AST]] = {}
         self._by_type: dict[type[ast.AST], list[ast.AST]] = {}
         self._first_column = 1 if source.startswith(_BOM) else 0
         self._walk()
@@ -57,6 +58,18 @@ class Script:
 
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parents.get(node)
+
+    def below(self, node: ast.AST) -> list[ast.AST]:
+        """The nodes directly under a node, in the order of the text; operators and contexts left out."""
+        return self._below.get(node, [])
+
+    def walk(self, root: ast.AST) -> Iterator[ast.AST]:
+        """A node of this script and all under it, in the order of the text: `ast.walk`, many times as fast."""
+        todo = [root]
+        while todo:
+            node = todo.pop()
+            yield node
+            todo += reversed(self._below.get(node, []))
 
     def ancestors(self, node: ast.AST) -> Iterator[ast.AST]:
         """The nodes around a node, innermost first, up to the module."""
@@ -177,10 +190,11 @@ class Script:
                     below += [each for each in value if isinstance(each, ast.AST)]
                 elif isinstance(value, ast.AST) and not isinstance(value, _WITHOUT_PLACE):
                     below.append(value)
-            for each in below:
-                parents[each] = node
-            below.reverse()
-            todo += below
+            if below:
+                self._below[node] = below
+                for each in below:
+                    parents[each] = node
+                todo += reversed(below)
 
 
 def per_script(build: Callable[[Script], Fact]) -> Callable[[Script], Fact]:

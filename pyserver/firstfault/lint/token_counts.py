@@ -236,7 +236,7 @@ def _is_padding_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
 _REDUCTIONS = {"sum", "mean", "max", "amax", "min", "logsumexp", "pool", "any", "all", "argmax"}
 
 
-def _per_token(root: ast.expr) -> Iterator[ast.AST]:
+def _per_token(script: Script, root: ast.expr) -> Iterator[ast.AST]:
     """The parts of an expression outside of reductions along a dimension: inside there is one value per example."""
     todo: list[ast.AST] = [root]
     while todo:
@@ -244,7 +244,7 @@ def _per_token(root: ast.expr) -> Iterator[ast.AST]:
         yield node
         inner = isinstance(node, ast.Call) and last_name(node.func) in _REDUCTIONS and (node.args or node.keywords)
         if not inner or node is root:
-            todo += ast.iter_child_nodes(node)
+            todo += script.below(node)
 
 
 _RANDOM = re.compile(r"\b(?:torch\.rand|bernoulli|rand_like)\b")
@@ -270,7 +270,7 @@ def _sources(script: Script, root: ast.expr, hops: int) -> Iterator[ast.AST]:
     seen: set[ast.AST] = set()
     while todo:
         expression, at, left = todo.pop(0)
-        for part in _per_token(expression):
+        for part in _per_token(script, expression):
             yield part
             if left and isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load):
                 binding = last_binding(script, part.id, at)

@@ -163,7 +163,7 @@ def _actions(script: Script, place: ast.AST) -> tuple[Action, ...]:
 
 
 def _verbs_in(script: Script, root: ast.AST, limit: ast.AST, after_loop: bool) -> Iterator[Action]:
-    for call in calls_in(root):
+    for call in calls_in(script, root):
         name = verb(script, call)
         if name:
             yield Action(name, call, call, None, tuple(guards(script, call, limit)), after_loop)
@@ -171,22 +171,21 @@ def _verbs_in(script: Script, root: ast.AST, limit: ast.AST, after_loop: bool) -
         helper = called_function(script, call)
         if helper is not None and helper is not root:
             conditions = tuple(guards(script, call, limit))
-            for inner in calls_in(helper):
+            for inner in calls_in(script, helper):
                 name = verb(script, inner)
                 if name:
                     own = tuple(guards(script, inner, helper))
                     yield Action(name, call, inner, helper, (*own, *conditions), after_loop)
 
 
-def calls_in(root: ast.AST) -> Iterator[ast.Call]:
+def calls_in(script: Script, root: ast.AST) -> Iterator[ast.Call]:
     """The calls of a piece of code in the order of the text, without those of functions defined inside it."""
     todo: list[ast.AST] = [root]
     while todo:
         node = todo.pop()
         if isinstance(node, ast.Call):
             yield node
-        below = [each for each in ast.iter_child_nodes(node) if each is root or not isinstance(each, FUNCTIONS)]
-        todo += reversed(below)
+        todo += [each for each in reversed(script.below(node)) if not isinstance(each, FUNCTIONS)]
 
 
 def called_function(script: Script, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -210,12 +209,12 @@ def _calling_loop(script: Script, function: ast.FunctionDef | ast.AsyncFunctionD
 
 
 def _first_call(script: Script, loop: ast.AST, function: ast.AST) -> ast.AST:
-    return next((call for call in calls_in(loop) if called_function(script, call) is function), loop)
+    return next((call for call in calls_in(script, loop) if called_function(script, call) is function), loop)
 
 
 def _divisions(script: Script, place: ast.AST) -> tuple[Division, ...]:
     found = []
-    for node in ast.walk(place):
+    for node in script.walk(place):
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
             found.append(Division(node, node.left, node.right))
         elif isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Div):

@@ -27,11 +27,17 @@ def project_root(path: str) -> str:
 
 
 class Workspace:
-    """A root folder (else that of each script's project), and the unsaved texts in the place of what is on disk."""
+    """A root folder (else that of each script's project), and the unsaved texts in the place of what is on disk.
+
+    A view of one moment: make a new one for the next lint, so that what changed on disk is seen.
+    """
 
     def __init__(self, root: str | None = None, overlay: Mapping[str, str] | None = None) -> None:
         self.root = os.path.abspath(root) if root else None
         self.overlay = {os.path.abspath(path): text for path, text in (overlay or {}).items()}
+        self._modules: dict[tuple[str, str], Script | None] = {}
+        self._siblings: dict[Script, list[Script]] = {}
+        self._roots: dict[str, str] = {}
 
     def script(self, path: str) -> Script | None:
         """The script of a path, or None where there is none that can be read and parsed."""
@@ -43,6 +49,12 @@ class Workspace:
 
     def module(self, name: str, importer: Script) -> Script | None:
         """The sibling module that an import in a script names: ``data``, ``src.models``, ``.losses``."""
+        key = (importer.folder, name)
+        if key not in self._modules:
+            self._modules[key] = self._find_module(name, importer)
+        return self._modules[key]
+
+    def _find_module(self, name: str, importer: Script) -> Script | None:
         level = len(name) - len(name.lstrip("."))
         parts = [each for each in name.lstrip(".").split(".") if each]
         for folder in self._folders(importer, level):
@@ -70,6 +82,11 @@ class Workspace:
 
     def siblings(self, importer: Script) -> list[Script]:
         """The modules of the workspace that a script imports, one hop, in the order of the imports."""
+        if importer not in self._siblings:
+            self._siblings[importer] = self._find_siblings(importer)
+        return self._siblings[importer]
+
+    def _find_siblings(self, importer: Script) -> list[Script]:
         found: dict[str, Script] = {}
         for qualified in importer.imports.values():
             dots = len(qualified) - len(qualified.lstrip("."))
@@ -81,6 +98,11 @@ class Workspace:
                     break
         return list(found.values())
 
+    def _project_root(self, importer: Script) -> str:
+        if importer.folder not in self._roots:
+            self._roots[importer.folder] = project_root(importer.path)
+        return self._roots[importer.folder]
+
     def _folders(self, importer: Script, level: int) -> list[str]:
         """Where Python would look: beside the script, then each folder above it up to the root."""
         folder = os.path.abspath(importer.folder or ".")
@@ -88,7 +110,7 @@ class Workspace:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)
             return [folder]
-        folders, root = [folder], self.root or project_root(importer.path)
+        folders, root = [folder], self.root or self._project_root(importer)
         while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
             folder = os.path.dirname(folder)
             folders += [folder, os.path.join(folder, "src")]
