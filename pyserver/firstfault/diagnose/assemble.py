@@ -2,7 +2,7 @@
 
 from firstfault.diagnose.causality import Verdict
 from firstfault.diagnose.evidence import DEATHS, Choice, named, same
-from firstfault.diagnose.failures import Failure, user_frame
+from firstfault.diagnose.failures import Failure, script_of, user_frame
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.report import Collateral, Evidence, Initiating, Missing, Read, Report
 from firstfault.library import Library, fill
@@ -20,7 +20,7 @@ def report_of(
     values = _values(choice, log)
     established = _established(choice)
     missing = tuple(Missing(fill(each.fact, values), fill(each.how, values)) for each in signature.missing)
-    missing = tuple(each for each in missing if each.fact and each.how)
+    missing = tuple(each for each in missing if each.fact)
     if not established and not missing:
         missing = (_default_missing(choice),)
     return Report(
@@ -43,8 +43,9 @@ def _established(choice: Choice) -> bool:
     failure = choice.failure
     if choice.established is not None:
         return choice.established
-    if failure.signature.id in DEATHS and failure.raised is not None and failure.raised.origin != "traceback":
-        return bool(failure.raised.blocks[-1].frames) or failure.raised.origin == "terminate"
+    if failure.signature.id in DEATHS:
+        block, origin = failure.block, failure.raised.origin if failure.raised else None
+        return origin == "terminate" or (origin == "fatal" and block is not None and bool(block.frames))
     return failure.signature.establishes and failure.role == "initiating"
 
 
@@ -109,6 +110,9 @@ def _values(choice: Choice, log: Log) -> dict[str, str]:
     frame = user_frame(failure.raised, failure.block) if failure.raised and failure.block else None
     if frame is not None:
         values.update(file=frame.file, line=str(frame.line), function=frame.function)
+    script = script_of(failure.raised) if failure.raised else None
+    if script is not None:
+        values["script"] = script
     return values
 
 

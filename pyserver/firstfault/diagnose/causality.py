@@ -31,13 +31,21 @@ from firstfault.diagnose.progress import STEP
 from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Suspect
 from firstfault.library import Library
-from firstfault.logs.log import Row
+from firstfault.logs.log import Line, Row
 
 PHYSICAL = frozenset(
     ("host-oom-kill", "k8s-oomkilled", "time-limit", "preempt", "node-fail", "scancel", "evicted", "node-lost")
 )
 FINGERPRINT = re.compile(
     r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]{1,400})"
+)
+TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
+COUNT = re.compile(r"(?P<at>\d{1,15}) ?(?:/|of) ?(?P<of>\d{1,15})\b")
+TRAINS = re.compile(r"\b(?:loss|epoch|step|iter|lr)\b", re.IGNORECASE)
+WORK = re.compile(
+    r"\b(?:tokeni[sz]|index|scan|build|sav|load|map|filter|process|prepar|preprocess|convert|download|copy|shard|extract"
+    r"|cach|pack|writ|read|evaluat|generat|merg)\w*",
+    re.IGNORECASE,
 )
 NOBODY = Owner(None, None, None)
 
@@ -185,6 +193,34 @@ def _terminated_from_outside(case: Case) -> Choice | None:
     return None
 
 
+def _busy(case: Case) -> Choice | None:
+    """Others timed out while one rank still counted through work of its own, which is no training step."""
+    timeouts = [each for each in case.failures if each.signature.id in TIMEOUTS and not only_exit(each)]
+    if not timeouts:
+        return None
+    spoke = reporting(case.failures)
+    before = [line for line in case.log.lines if line.order < timeouts[0].order and line.tags.rank not in spoke]
+    last = next((line for line in reversed(before) if line.text.strip()), None)
+    if last is None or not _unfinished_work(last, before):
+        return None
+    silent = sorted(case.ranks.known - spoke)
+    owner = Owner(silent[0], "inferred", None) if len(silent) == 1 else NOBODY
+    values = {**timeouts[0].captures, **({"rank": str(silent[0])} if len(silent) == 1 else {})}
+    lines = (last, *timeouts[0].lines)
+    signature = case.library.signatures["timeout-rank-busy"]
+    failure = timeouts[0]._replace(signature=signature, role="initiating", lines=lines, captures=values, owner=owner)
+    return Choice(failure, owner, False, "While the others waited, one rank still counted through work of its own.")
+
+
+def _unfinished_work(line: Line, before: list[Line]) -> bool:
+    """A count below its end, of something that is no step of training; the word for it may stand just above."""
+    found = COUNT.search(line.text)
+    if found is None or int(found["at"]) >= int(found["of"]) or TRAINS.search(line.text):
+        return False
+    near = " ".join(each.text for each in before[-3:])
+    return bool(WORK.search(near))
+
+
 def _either(case: Case) -> Choice | None:
     either = [each for each in case.failures if each.role == "either" and not only_exit(each) and not cut_off(each)]
     if not either:
@@ -264,6 +300,7 @@ STEPS: tuple[Step, ...] = (
     _named,
     _earliest_initiating,
     _left_early,
+    _busy,
     _either,
     _died,
     _table,

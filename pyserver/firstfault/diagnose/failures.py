@@ -69,6 +69,12 @@ def user_frame(raised: Raised, block: Block) -> Frame | None:
     return None
 
 
+def script_of(raised: Raised) -> str | None:
+    """The file that was started: the outermost frame of the user's own code."""
+    frames = [frame for block in raised.blocks for frame in block.frames]
+    return next((frame.file for frame in frames if not LIBRARY_PATH.search(frame.file)), None)
+
+
 def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks: Ranks) -> Failure | None:
     own = {id(each.block): each for each in found}
     block = _primary(raised, {key: each.signature for key, each in own.items()})

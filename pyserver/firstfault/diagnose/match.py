@@ -153,10 +153,18 @@ def _in_lines(log: Log, library: Library) -> Iterator[Occurrence]:
             continue
         if line.text.lstrip().startswith(QUOTED):
             continue
-        hits = [best(Event(None, None, record, "", None), signatures) for record in _records(free, at)]
+        hits = [_native_hit(record, signatures) for record in _records(free, at)]
         hit = max(filter(None, hits), key=lambda each: (each.kind, each.length), default=None)
         if hit and hit.start <= len(line.text):
             yield Occurrence(hit.signature, hit.captures, line)
+
+
+def _native_hit(record: str, signatures: list[Signature]) -> Found | None:
+    """The match of a native record, unless it stands between backticks: then somebody quotes it."""
+    hit = best(Event(None, None, record, "", None), signatures)
+    if hit is None or (record[: hit.start].count("`") % 2 == 1 and "`" in record[hit.end :]):
+        return None
+    return hit
 
 
 def _wrapped(free: list[Line], at: int, literals: list[str]) -> bool:
