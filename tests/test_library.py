@@ -94,7 +94,7 @@ def _all_captures(signature: Signature) -> dict[str, str]:
     for entry in signature.matches:
         for pattern in (entry.message, entry.line, entry.text, entry.frame):
             names |= set(patterns.compiled(pattern).groupindex) if pattern else set()
-    return {name: "7" for name in names}
+    return dict.fromkeys(names, "7")
 
 
 @pytest.mark.parametrize("prefix", LIBRARY.prefixes, ids=lambda each: each.id)
