@@ -143,7 +143,7 @@ def is_constant_factor(script: Script, node: ast.expr) -> bool:
 
 
 def _framework_divides(backward: Backward, window: Window) -> bool:
-    """accelerate, DeepSpeed's engine and mmengine's wrapper divide; Fabric and manual optimization do not."""
+    """accelerate, DeepSpeed's engine, mmengine's wrapper, Lightning divide; Fabric, manual optimization do not."""
     if backward.receiver == "accelerator":
-        return window.kind == "accumulate-context" and window.size_node is not None
-    return backward.receiver in ("engine", "mmengine") and window.kind == "framework"
+        return window.kind == "accumulate-context"
+    return backward.receiver in ("engine", "mmengine", "lightning") and window.kind == "framework"

@@ -11,7 +11,16 @@ from firstfault.lint.bindings import last_binding
 from firstfault.lint.script import Script, dotted
 
 Receiver = Literal[
-    "tensor", "scaler", "apex", "accelerator", "fabric", "engine", "manual_backward", "mmengine", "unknown"
+    "tensor",
+    "scaler",
+    "apex",
+    "accelerator",
+    "fabric",
+    "engine",
+    "manual_backward",
+    "mmengine",
+    "lightning",  # automatic optimization: the returned loss is divided and back-propagated by the trainer
+    "unknown",
 ]
 Verb = Literal["step", "zero_grad", "clip", "unscale", "schedule", "scaler_update", "all_reduce"]
 
@@ -22,15 +31,16 @@ _CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradien
 
 
 class Backward(NamedTuple):
-    """One call that runs backward, and the loss that it is given."""
+    """One call that runs backward, or the ``return`` that hands a loss to who does, and the loss."""
 
-    node: ast.Call
+    node: ast.Call | ast.Return
     loss: ast.expr
     receiver: Receiver
 
 
 def backwards(script: Script) -> list[Backward]:
-    return [found for call in script.nodes(ast.Call) if (found := _backward(script, call))]
+    calls = [found for call in script.nodes(ast.Call) if (found := _backward(script, call))]
+    return [*calls, *_returned_to_lightning(script)]
 
 
 def verb(script: Script, call: ast.Call) -> Verb | None:
@@ -80,6 +90,29 @@ def _backward(script: Script, call: ast.Call) -> Backward | None:
         return _tensor_backward(script, call, target)
     receiver = _owner_kind(script, target)
     return Backward(call, loss, receiver) if receiver != "tensor" else Backward(call, target, "tensor")
+
+
+def _returned_to_lightning(script: Script) -> list[Backward]:
+    """``return loss`` of a LightningModule's ``training_step``, where the trainer runs backward."""
+    found = []
+    for node in script.nodes(ast.Return):
+        function, owner = script.function(node), script.class_of(node)
+        if getattr(function, "name", "") != "training_step" or owner is None or not _is_lightning(script, owner):
+            continue
+        loss = node.value
+        if isinstance(loss, ast.Dict):
+            keys = [each.value if isinstance(each, ast.Constant) else None for each in loss.keys]
+            loss = loss.values[keys.index("loss")] if "loss" in keys else None
+        if loss is not None:
+            found.append(Backward(node, loss, "lightning"))
+    return found
+
+
+def _is_lightning(script: Script, owner: ast.ClassDef) -> bool:
+    derived = any(script.qualified(each).endswith("LightningModule") for each in owner.bases)
+    return derived and not any(
+        isinstance(each, ast.Attribute) and each.attr == "automatic_optimization" for each in script.walk(owner)
+    )
 
 
 def _tensor_backward(script: Script, call: ast.Call, target: ast.expr) -> Backward | None:

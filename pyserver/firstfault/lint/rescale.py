@@ -104,7 +104,8 @@ def _clipped_parameters(script: Script, loop: TrainingLoop) -> str:
 
 
 def _owner(loop: TrainingLoop) -> str:
-    function = loop.backwards[0].node.func
+    call = loop.backwards[0].node
+    function = call.func if isinstance(call, ast.Call) else None
     return dotted(function.value) if isinstance(function, ast.Attribute) else ""
 
 

@@ -77,7 +77,7 @@ def training_loops(script: Script) -> tuple[TrainingLoop, ...]:
     return tuple(_loop(script, place, tuple(found)) for place, found in places.items())
 
 
-def _place(script: Script, backward: ast.Call) -> ast.AST:
+def _place(script: Script, backward: ast.AST) -> ast.AST:
     """The innermost loop around backward; else its function; else the module."""
     place = script.loop(backward)
     if place is not None:
@@ -128,7 +128,7 @@ def _branches_of_backward(script: Script, place: ast.AST, found: list[ast.AST]) 
 
 def _framework_window(script: Script, place: ast.AST, backward: Backward) -> Window | None:
     """The framework counts: DeepSpeed's engine, mmengine's wrapper."""
-    if backward.receiver not in ("engine", "mmengine"):
+    if backward.receiver not in ("engine", "mmengine", "lightning"):
         return None
     size = framework_steps(script)
     if size is None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from firstfault.lint.bindings import Number, bindings, keyword, last_binding, number
-from firstfault.lint.calls import origin
+from firstfault.lint.calls import last_name, origin
 from firstfault.lint.script import FUNCTIONS, Loop, Script, dotted
 from firstfault.text import Span
 
@@ -207,7 +207,9 @@ def window_of_context(script: Script, call: ast.Call) -> Window:
     """``with accelerator.accumulate(model)``."""
     size = accelerator_steps(script)
     text = script.text(size) if size is not None else ""
-    resolved = number(script, size) if size is not None else Number(1, "literal", call)
+    resolved = number(script, size)
+    if size is None and any(last_name(each.func) == "Accelerator" for each in script.nodes(ast.Call)):
+        resolved = Number(1, "literal", call)  # the library's own default
     return Window("accumulate-context", call, script.span(call), text, size, resolved)
 
 

@@ -70,8 +70,9 @@ The fix is marked unsafe where micro-batches that are left over at the end of an
 count starts again, and under accelerate, because its configuration may hand the gradients to DeepSpeed, where they
 cannot be rescaled. It is not offered where the loss has several terms (each needs a denominator of its own), where the
 labels that enter the loss cannot be named at the loop, where weights per class change the denominator, where gradients
-cannot be rescaled before the step (DeepSpeed, mmengine), or where other code of the loop relies on them as they are: a
-second backward, a clip for every micro-batch, work on `.grad` by hand, a round that may be skipped.
+cannot be rescaled before the step (DeepSpeed, mmengine, Lightning's automatic optimization), or where other code of the
+loop relies on them as they are: a second backward, a clip for every micro-batch, work on `.grad` by hand, a round that
+may be skipped.
 
 ## Limits
 
@@ -142,7 +143,8 @@ def _starts_anew(loop: TrainingLoop, window: Window) -> bool:
 
 def _severity(window: Window, count: VaryingCount) -> Severity:
     severity = _SEVERITY[count.strength]
-    return _MILDER[severity] if window.default_one else severity
+    unknown = window.kind == "accumulate-context" and window.size_node is None  # made elsewhere, perhaps with 1
+    return _MILDER[severity] if window.default_one or unknown else severity
 
 
 def _place(script: Script, average: Averaging, backward: Backward, term: Term) -> ast.AST:
