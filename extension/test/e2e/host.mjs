@@ -20,7 +20,7 @@ async function run() {
     settings: TEST_SETTINGS,
     options: ["--vscode-option", "enable-smoke-test-driver"],
   });
-  const { browser, page } = await launchBrowser();
+  const { browser, page } = await launchBrowser(server);
   try {
     return await runInHost(new Workbench(page, "host"), server, folder);
   } finally {

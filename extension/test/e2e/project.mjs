@@ -19,7 +19,7 @@ export async function openProject(prefix, { prepare, ...options } = {}) {
     // What is prepared may decide the options, as a path that exists only now does.
     const more = prepare?.(folder);
     opened.server = await startServer({ settings: TEST_SETTINGS, ...options, ...more });
-    Object.assign(opened, await launchBrowser());
+    Object.assign(opened, await launchBrowser(opened.server));
     opened.workbench = new Workbench(opened.page, prefix);
     await opened.workbench.open(folderUrl(opened.server, folder));
     return opened;

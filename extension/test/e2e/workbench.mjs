@@ -22,8 +22,10 @@ export const TEST_SETTINGS = {
   "terminal.integrated.gpuAcceleration": "off",
 };
 
-export async function launchBrowser() {
-  const browser = await chromium.launch({ executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium", args: FLAGS });
+/** A browser that keeps what it writes in the server's home. */
+export async function launchBrowser({ env }) {
+  const executablePath = process.env.CHROMIUM ?? "/usr/bin/chromium";
+  const browser = await chromium.launch({ executablePath, args: FLAGS, env });
   // A workbench in a browser reaches the clipboard through the page.
   const context = await browser.newContext({
     viewport: { width: 1280, height: 800 },
@@ -79,7 +81,7 @@ export class Workbench {
   }
 
   doubleClickFile(name) {
-    return this.page.locator(".explorer-folders-view .monaco-list-row", { hasText: name }).dblclick();
+    return this.explorerRow(name).dblclick();
   }
 
   /** Opens a file by its name, which the project must hold once. */
@@ -108,7 +110,7 @@ export class Workbench {
     });
   }
 
-  /** The quick input closes when something else takes the focus, so what is done with it is tried again. */
+  /** Quick inputs and menus close when something else takes the focus, so what is done with them is tried again. */
   async retry(run) {
     for (let left = 3; ; left--) {
       try {
@@ -118,6 +120,21 @@ export class Workbench {
         await this.page.keyboard.press("Escape");
       }
     }
+  }
+
+  /** Chooses from a context menu. By keyboard: a menu that has just opened does not heed clicks. */
+  async chooseFromMenu(target, label) {
+    const item = this.page.locator(".monaco-menu:visible .action-item", { hasText: label });
+    await this.retry(async () => {
+      await target.click({ button: "right" });
+      await item.hover({ timeout: 10_000 });
+      await this.page.keyboard.press("Enter");
+      await item.waitFor({ state: "hidden", timeout: 10_000 });
+    });
+  }
+
+  explorerRow(name) {
+    return this.page.locator(".explorer-folders-view .monaco-list-row", { hasText: name }).first();
   }
 
   activeEditor() {

@@ -62,8 +62,23 @@ step("Problems holds the failure at the user's frame", async () => {
   await workbench.shot("problems");
 });
 
-step("the last command of the terminal is diagnosed", async () => {
+step("a command of the report is copied or written at the prompt, and never run", async () => {
   await workbench.newTerminal();
+  const command = workbench
+    .panel()
+    .locator(".command", { has: page.locator("button", { hasText: "Insert in Terminal" }) });
+  const text = await command.locator("code").first().textContent();
+  await command.getByRole("button", { name: "Copy" }).click();
+  await until("the command on the clipboard", async () => (await clipboard()) === text);
+  await command.getByRole("button", { name: "Insert in Terminal" }).click();
+  // The terminal breaks a long line; a new prompt behind it would show that it was run.
+  const packed = (shown) => shown.replace(/\s/g, "");
+  await until("the command at the prompt", async () => packed(await workbench.terminalText()) === packed(`$ ${text}`));
+  await workbench.shot("inserted");
+  await page.keyboard.press("Control+C");
+});
+
+step("the last command of the terminal is diagnosed", async () => {
   await workbench.typeInTerminal("python3 crash.py");
   await until("the traceback", async () => /base 10: 'unknown'/.test(await workbench.terminalText()));
   await workbench.command("Firstfault: Diagnose Last Command");
@@ -71,19 +86,32 @@ step("the last command of the terminal is diagnosed", async () => {
   await workbench.shot("last-command");
 });
 
-step("a traceback selected in the terminal is diagnosed", async () => {
+step("a traceback selected in the terminal is diagnosed, from the palette and by the key", async () => {
   await page.evaluate(() => navigator.clipboard.writeText("kept"));
+  for (const way of ["palette", "key"]) {
+    await otherReport();
+    await workbench.dragInTerminal("Traceback", "ValueError");
+    await workbench.shot(`terminal-selection-${way}`);
+    if (way === "palette") await workbench.command("Firstfault: Diagnose Terminal Selection");
+    else await page.keyboard.press("Control+Alt+F");
+    await followsTo(await reportWith({ what: "ValueError", where: "parse_entry" }), "crash.py", 10);
+    await workbench.shot(`terminal-report-${way}`);
+  }
+  assert.equal(await clipboard(), "kept", "the user's clipboard is another now");
+});
+
+step("a folder of rank logs is one job, from the explorer's menu", async () => {
+  await workbench.chooseFromMenu(workbench.explorerRow("logs"), "Diagnose Folder");
+  const panel = await reportWith({ what: "KeyError", where: "ddp_fault.py:35" });
+  assert.match(await panel.locator("#where .rank").textContent(), /\b2\b/);
+  await workbench.shot("folder");
+});
+
+/** Another report in the panel, so that the next one is seen to come. */
+async function otherReport() {
   await workbench.openFile("run.log");
   await workbench.command("Firstfault: Diagnose File");
   await reportWith({ what: "KeyError" });
-  await workbench.dragInTerminal("Traceback", "ValueError");
-  await workbench.shot("terminal-selection");
-  await workbench.command("Firstfault: Diagnose Terminal Selection");
-  await followsTo(await reportWith({ what: "ValueError", where: "parse_entry" }), "crash.py", 10);
-  await workbench.shot("terminal-report");
-  assert.equal(
-    await page.evaluate(() => navigator.clipboard.readText()),
-    "kept",
-    "the user's clipboard is another now",
-  );
-});
+}
+
+const clipboard = () => page.evaluate(() => navigator.clipboard.readText());
