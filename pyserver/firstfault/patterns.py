@@ -36,6 +36,38 @@ def standard(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
 
 
+class Gated:
+    """A pattern that is tried, and compiled at first, only where the text holds one of its literals.
+
+    Most of the reader's patterns meet no line of a given log. Compiling them all would be the longest part of a small
+    diagnosis; looking for a literal is also the quicker test.
+    """
+
+    __slots__ = ("flags", "literals", "pattern")
+
+    def __init__(self, pattern: str, literals: tuple[str, ...], flags: int = 0) -> None:
+        self.pattern, self.literals, self.flags = pattern, literals, flags
+
+    def match(self, text: str) -> "re.Match[str] | None":
+        return _with_flags(self.pattern, self.flags).match(text) if self._may_match(text) else None
+
+    def search(self, text: str) -> "re.Match[str] | None":
+        return _with_flags(self.pattern, self.flags).search(text) if self._may_match(text) else None
+
+    def _may_match(self, text: str) -> bool:
+        return any(literal in text for literal in self.literals)
+
+
+def gated(pattern: str, *literals: str, flags: int = 0) -> Gated:
+    """Each text that the pattern matches must hold one of the literals."""
+    return Gated(pattern, literals, flags)
+
+
+@lru_cache(maxsize=256)
+def _with_flags(pattern: str, flags: int) -> re.Pattern[str]:
+    return re.compile(pattern, flags)
+
+
 def prefix_match(pattern: str, text: str) -> Any:
     """A match at the start. Prefixes are tried on every line, so they run on the quicker ``re`` always."""
     return standard(pattern).match(text)

@@ -32,12 +32,14 @@ from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Suspect
 from firstfault.library import Library
 from firstfault.logs.log import Line, Row
+from firstfault.patterns import gated
 
 PHYSICAL = frozenset(
     ("host-oom-kill", "k8s-oomkilled", "time-limit", "preempt", "node-fail", "scancel", "evicted", "node-lost")
 )
-FINGERPRINT = re.compile(
-    r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]{1,400})"
+FINGERPRINT = gated(
+    r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]{1,400})",
+    "CollectiveFingerPrint(",
 )
 TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
 COUNT = re.compile(r"(?P<at>\d{1,15}) ?(?:/|of) ?(?P<of>\d{1,15})\b")

@@ -9,14 +9,15 @@ from typing import NamedTuple
 
 from firstfault.diagnose.report import RankBasis
 from firstfault.logs.log import Line, Log, Raised
+from firstfault.patterns import gated
 
 LOG_RECORD = re.compile(r"error|fail|exception|critical|crash", re.IGNORECASE)
-SPAWNED = re.compile(r"(?:-- Process|process) (?P<process>\d{1,6}) terminated")
+SPAWNED = gated(r"(?:-- Process|process) (?P<process>\d{1,6}) terminated", " terminated")
 
 
 WRITER = re.compile(r"rank[ :=]{0,2}(?P<rank>\d{1,5})\b(?! has| is|,)", re.IGNORECASE)
 WORLD = re.compile(r"\bworld[ _-]?size\W{1,3}(\d{1,5})\b|\brank:? \d{1,5}(?: of |/)(\d{1,5})\b", re.IGNORECASE)
-CHANNEL = re.compile(r"\b(\d{1,5})\[(\d{1,3})\] -> (\d{1,5})\[(\d{1,3})\]")
+CHANNEL = gated(r"\b(\d{1,5})\[(\d{1,3})\] -> (\d{1,5})\[(\d{1,3})\]", "] -> ")
 LARGEST_WORLD = 4096
 DEATH_CODES = {"Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Illegal instruction": -4, "Floating": -8}
 

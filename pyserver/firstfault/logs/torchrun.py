@@ -6,18 +6,22 @@ from typing import Any
 
 from firstfault.logs.log import Exit, Line, Row
 from firstfault.logs.tracebacks import raised_in
+from firstfault.patterns import gated
 
-ENTRY = re.compile(r"\s*\[(?P<index>\d{1,6})\]:\s*$")
+ENTRY = gated(r"\s*\[(?P<index>\d{1,6})\]:\s*$", "]:")
 FIELD = re.compile(r"\s{0,4}(?P<name>time|host|rank|exitcode|error_file|traceback) {0,10}: ?(?P<value>.*)$")
-ROOT = re.compile(r"\s*Root Cause \(first observed failure\):")
-FAILED = re.compile(r"\S.{0,300} FAILED\s*$")
-AGENT_EXIT = re.compile(
-    r"failed \(exitcode: (?P<code>-?\d{1,6})\)(?: local_rank: (?P<local_rank>\d{1,5}))? \(pid: (?P<pid>\d{1,10})\)"
+ROOT = gated(r"\s*Root Cause \(first observed failure\):", "Root Cause (first observed failure)")
+FAILED = gated(r"\S.{0,300} FAILED\s*$", " FAILED")
+AGENT_EXIT = gated(
+    r"failed \(exitcode: (?P<code>-?\d{1,6})\)(?: local_rank: (?P<local_rank>\d{1,5}))? \(pid: (?P<pid>\d{1,10})\)",
+    "failed (exitcode: ",
 )
-CLOSING = re.compile(
-    r"(?:Sending process (?P<pid>\d{1,10}) closing signal|Unable to shutdown process (?P<hard>\d{1,10}) )"
+CLOSING = gated(
+    r"(?:Sending process (?P<pid>\d{1,10}) closing signal|Unable to shutdown process (?P<hard>\d{1,10}) )",
+    "Sending process ",
+    "Unable to shutdown process ",
 )
-END = re.compile(r"\s*(?:={20,}|-{20,})\s*$")
+END = gated(r"\s*(?:={20,}|-{20,})\s*$", "====", "----")
 RANK = re.compile(r"(?P<rank>\d{1,6})(?: \(local_rank: (?P<local_rank>\d{1,5})\))?")
 EXITCODE = re.compile(r"(?P<code>-?\d{1,10})(?: {1,3}\(pid: (?P<pid>\d{1,10})\))?")
 

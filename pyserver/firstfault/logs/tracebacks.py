@@ -8,35 +8,46 @@ import re
 from collections.abc import Sequence
 
 from firstfault.logs.log import Block, FrameLine, Line, Link, Origin, Raised
+from firstfault.patterns import gated
 
-HEADER = re.compile(r"Traceback \(most recent call last\):|\w+ {3,}Traceback \(most recent call last\)")
-FRAME = re.compile(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>.{1,200}))?,?\s*$')
-IPYTHON_FRAME = re.compile(
-    r"\s*(?:File (?P<file>\S{1,500}?):(?P<line>\d{1,9}),|Cell In ?\[(?P<cell>\d+)\], line (?P<cl>\d+))"
+HEADER = gated(
+    r"Traceback \(most recent call last\):|\w+ {3,}Traceback \(most recent call last\)",
+    "Traceback (most recent call last)",
+)
+FRAME = gated(
+    r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>.{1,200}))?,?\s*$', 'File "'
+)
+IPYTHON_FRAME = gated(
+    r"\s*(?:File (?P<file>\S{1,500}?):(?P<line>\d{1,9}),|Cell In ?\[(?P<cell>\d+)\], line (?P<cl>\d+))",
+    "File ",
+    "Cell In",
 )
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,150}(?:\([\w.]{1,80}\))?)(?:: ?(?P<message>.*))?$")
 NAMED_EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.){0,8}_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Group|Timeout|Died|Failed|Iteration))"
     r"(?:\([\w.]{1,80}\))?(?:: ?(?P<message>.*))?$"
 )
-CAUSE = re.compile(r"The above exception was the direct cause of the following exception:")
-CONTEXT = re.compile(r"During handling of the above exception, another exception occurred:")
-MEMBER = re.compile(r"[\s|]*\+[-+]{2,}(?: \d+ -+)?\s*$")
-IGNORED = re.compile(r"Exception ignored in")
-FORWARD_CALL = re.compile(r"Traceback of forward call that caused the error:")
-THREAD = re.compile(r"Exception in thread (?P<thread>.{1,100}?):?$")
-FATAL = re.compile(r"Fatal Python error: (?P<message>.{1,300})")
-FATAL_THREAD = re.compile(r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.{0,80}\(most recent call first\):")
-FATAL_FRAME = re.compile(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})$')
-TERMINATE = re.compile(
-    r"terminate called (?:after throwing an instance of '(?P<type>[^'\n]{1,200})'"
-    r"|without an active exception|recursively)"
+CAUSE = gated(r"The above exception was the direct cause of the following exception:", "the direct cause")
+CONTEXT = gated(r"During handling of the above exception, another exception occurred:", "During handling")
+MEMBER = gated(r"[\s|]*\+[-+]{2,}(?: \d+ -+)?\s*$", "+-", "+---")
+IGNORED = gated(r"Exception ignored in", "Exception ignored in")
+FORWARD_CALL = gated(r"Traceback of forward call that caused the error:", "Traceback of forward call")
+THREAD = gated(r"Exception in thread (?P<thread>.{1,100}?):?$", "Exception in thread")
+FATAL = gated(r"Fatal Python error: (?P<message>.{1,300})", "Fatal Python error: ")
+FATAL_THREAD = gated(
+    r"(?P<current>Current thread|Thread) 0x[0-9a-f]+.{0,80}\(most recent call first\):", "(most recent call first)"
 )
-WHAT = re.compile(r"\s*what\(\): {0,3}(?P<message>.*)$")
-WRAPPED = re.compile(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)")
-WRAPS_NEXT = re.compile(r"terminated with the following error|^ray::|\n ?ray::")
-REPEATED = re.compile(r"\s*\[Previous line repeated \d+ more times?\]")
-BAR = re.compile(r"\d{1,3}%\|")
+FATAL_FRAME = gated(r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9}) in (?P<function>.{1,200})$', 'File "')
+TERMINATE = gated(
+    r"terminate called (?:after throwing an instance of '(?P<type>[^'\n]{1,200})'"
+    r"|without an active exception|recursively)",
+    "terminate called",
+)
+WHAT = gated(r"\s*what\(\): {0,3}(?P<message>.*)$", "what():")
+WRAPPED = gated(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)", "Original Traceback", "(RANK ")
+WRAPS_NEXT = gated(r"terminated with the following error|^ray::|\n ?ray::", "terminated with", "ray::")
+REPEATED = gated(r"\s*\[Previous line repeated \d+ more times?\]", "[Previous line repeated")
+BAR = gated(r"\d{1,3}%\|", "%|")
 # Lines that torch adds behind a message, and the C++ stack below it; they belong to it even after an empty line.
 TRAILER = re.compile(
     r"CUDA kernel errors might|For debugging consider|Compile with `TORCH_USE|Exception raised from |frame #\d+|"
