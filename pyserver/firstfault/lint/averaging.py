@@ -2,16 +2,18 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
+from firstfault.lint import placement
 from firstfault.lint.bindings import last_binding, number
 from firstfault.lint.calls import Backward, last_name
 from firstfault.lint.loss_terms import Scale, Term
-from firstfault.lint.script import Script, dotted
-from firstfault.lint.training_loop import TrainingLoop
+from firstfault.lint.script import LOOPS, Script, dotted
+from firstfault.lint.training_loop import TrainingLoop, called_function
 from firstfault.lint.window import Window
 
-How = Literal["divided", "framework", "rows"]
+How = Literal["divided", "framework", "rows", "late"]
 _ACCUMULATION = re.compile(r"accum|grad_acc|micro_?(?:steps|batches)|update_freq|subdivisions|iter_size|n_micro", re.I)
 _COUNT = re.compile(r"tok|count|words|symbols|frames|^n_|num_items|numel|total|denom|mask|len", re.IGNORECASE)
 _COUNTERS = {"sum", "numel", "count_nonzero", "item", "size", "len", "nelement", "all_reduce", "gather", "max"}
@@ -39,7 +41,46 @@ def averaging(script: Script, loop: TrainingLoop, backward: Backward, term: Term
             return None
     if found is None and _framework_divides(backward, window):
         return Averaging("framework", backward.node, None)
+    if found is None and divided_late(script, loop) is not None:
+        return Averaging("late", backward.node, None)
     return found
+
+
+def divided_late(script: Script, loop: TrainingLoop) -> ast.expr | None:
+    """The window's token count that gradients are divided by before the step: right for sums, wrong for means."""
+    counts = {each.id for each in _counted_up(script, loop)}
+    blocks = [placement.boundary_block(script, loop)]
+    if isinstance(loop.node, LOOPS):
+        blocks += placement.blocks_after(script, loop.node)
+    for node in (part for block in blocks for statement in block for part in script.walk(statement)):
+        if not isinstance(node, ast.Call) or not _works_on_gradients(script, node):
+            continue
+        for argument in node.args:
+            divisor = (
+                argument.right if isinstance(argument, ast.BinOp) and isinstance(argument.op, ast.Div) else argument
+            )
+            if isinstance(divisor, ast.Name) and divisor.id in counts:
+                return divisor
+    return None
+
+
+def _counted_up(script: Script, loop: TrainingLoop) -> Iterator[ast.Name]:
+    """``tokens += (labels != -100).sum()``: names that a loop adds counts to."""
+    for node in script.walk(loop.node):
+        if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add) and isinstance(node.target, ast.Name):
+            value = _value(script, node.value)
+            if any(isinstance(each, ast.Call) and last_name(each.func) in _COUNTERS for each in ast.walk(value)):
+                yield node.target
+
+
+def _works_on_gradients(script: Script, call: ast.Call) -> bool:
+    """``p.grad.div_(tokens)``, or a function that is named for it or does it."""
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("div_", "mul_"):
+        return last_name(call.func.value) == "grad"
+    helper = called_function(script, call)
+    if helper is not None:
+        return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in script.walk(helper))
+    return bool(re.search(r"scale_grad|multiply_grad|rescale", last_name(call.func)))
 
 
 def _home(script: Script, term: Term, scale: Scale) -> Script:

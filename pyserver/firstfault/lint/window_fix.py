@@ -57,7 +57,7 @@ def window_fix(script: Script, loop: TrainingLoop, terms: tuple[Term, ...], aver
 
 def _plan(script: Script, loop: TrainingLoop, terms: tuple[Term, ...], average: Averaging) -> Plan | None:
     node = loop.node
-    if len(terms) != 1 or loop.in_helper or not isinstance(node, LOOPS) or average.how == "rows":
+    if len(terms) != 1 or loop.in_helper or not isinstance(node, LOOPS) or average.how in ("rows", "late"):
         return None
     term, first = terms[0], loop.backwards[0]
     if term.kind not in _LOSS_KINDS or first.receiver not in _RECEIVERS or not _one_loss(loop.backwards):

@@ -126,7 +126,7 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
         count = varying_count(term, script, workspace) if average else None
         if average is not None and count is not None and loop.window is not None:
             place = _place(script, average, backward, term)
-            message = _message(script, loop.window, average, count, term)
+            message = _message(script, loop.window, average, count, backward)
             related = _related(script, loop.window, count)
             fix = window_fix(script, loop, terms, average)
             fixes = (fix,) if fix else ()
@@ -152,11 +152,13 @@ def _place(script: Script, average: Averaging, backward: Backward, term: Term) -
     return average.node if script.parent(average.node) is not None else backward.node
 
 
-def _message(script: Script, window: Window, average: Averaging, count: VaryingCount, term: Term) -> str:
-    loss = _shown_loss(script, average, term)
+def _message(script: Script, window: Window, average: Averaging, count: VaryingCount, backward: Backward) -> str:
+    loss = _shown_loss(script, average, backward)
     size = f"`{window.size_text}`" if window.size_text else "the number of micro-batches"
     if average.how == "rows":
         again = "is weighted by its rows"
+    elif average.how == "late":
+        again = "is not multiplied by their number before the gradients are divided by that of the window"
     elif average.how == "framework":
         again = f"is divided by {size} when backward runs"
     else:
@@ -167,14 +169,15 @@ def _message(script: Script, window: Window, average: Averaging, count: VaryingC
     )
 
 
-def _shown_loss(script: Script, average: Averaging, term: Term) -> str:
+def _shown_loss(script: Script, average: Averaging, backward: Backward) -> str:
     """The loss by the name that the user gave it, where it has one."""
     node = average.node
     if isinstance(node, ast.AugAssign):
         return f"`{script.text(node.target)}`" if script.parent(node) is not None else "The loss"
     if isinstance(node, ast.BinOp) and script.parent(node) is not None and len(script.text(node.left)) <= 40:
         return f"`{script.text(node.left)}`"
-    return "The loss"
+    named = node is backward.node and isinstance(backward.loss, (ast.Name, ast.Attribute))
+    return f"`{script.text(backward.loss)}`" if named else "The loss"
 
 
 def _related(script: Script, window: Window, count: VaryingCount) -> tuple[Related, ...]:
