@@ -1,6 +1,6 @@
 // What a workspace that is not trusted can make Firstfault do: read, and nothing else.
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, mkdirSync, writeFileSync } from "node:fs";
+import { chmodSync, existsSync, mkdirSync, rmSync, writeFileSync } from "node:fs";
 import path from "node:path";
 import { after, before } from "node:test";
 import { lineOf } from "../examples.mjs";
@@ -46,11 +46,13 @@ step("reading works and no interpreter of the workspace is run", async () => {
   assert.deepEqual([ran(".venv/bin/python"), ran("named/python")], [false, false]);
 });
 
-step("the traps do work: once the workspace is trusted, the interpreter that its setting names is run", async () => {
+step("the traps do work: once the workspace is trusted, its interpreters are run", async () => {
   await workbench.command("Workspaces: Manage Workspace Trust");
   await page.locator(".workspace-trust-buttons-row .monaco-button", { hasText: "Trust" }).first().click();
   // The server that runs is kept: trust alone is no reason to start another.
   await workbench.command("Firstfault: Restart Server");
-  await until("the trap to be run", () => ran("named/python"));
+  await until("the named one to be run", () => ran("named/python"));
+  rmSync(path.join(project.folder, ".vscode/settings.json"));
+  await until("the one in .venv to be run", () => ran(".venv/bin/python"));
   await workbench.shot("trusted");
 });
