@@ -93,7 +93,7 @@ from collections.abc import Iterator
 
 from firstfault.lint.averaging import Averaging, averaging
 from firstfault.lint.calls import Backward
-from firstfault.lint.loss_terms import Term, loss_terms
+from firstfault.lint.loss_terms import loss_terms
 from firstfault.lint.rule import Hit, Related, Severity, rule
 from firstfault.lint.script import Script
 from firstfault.lint.token_counts import VaryingCount, varying_count
@@ -125,7 +125,7 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
         average = averaging(script, loop, backward, term)
         count = varying_count(term, script, workspace) if average else None
         if average is not None and count is not None and loop.window is not None:
-            place = _place(script, average, backward, term)
+            place = _place(script, average, backward)
             message = _message(script, loop.window, average, count, backward)
             related = _related(script, loop.window, count)
             fix = window_fix(script, loop, terms, average)
@@ -147,7 +147,7 @@ def _severity(window: Window, count: VaryingCount) -> Severity:
     return _MILDER[severity] if window.default_one or unknown else severity
 
 
-def _place(script: Script, average: Averaging, backward: Backward, term: Term) -> ast.AST:
+def _place(script: Script, average: Averaging, backward: Backward) -> ast.AST:
     """The division where it stands in this file; else the call that runs backward."""
     return average.node if script.parent(average.node) is not None else backward.node
 
@@ -163,9 +163,9 @@ def _message(script: Script, window: Window, average: Averaging, count: VaryingC
         again = f"is divided by {size} when backward runs"
     else:
         again = f"is divided by {size}"
+    weight = "" if average.how == "rows" else "every micro-batch weighs the same, so "
     return (
-        f"{loss} is {count.reason}, and {again}: every micro-batch weighs the same, "
-        "so a token weighs more the fewer of them its micro-batch holds."
+        f"{loss} is {count.reason}, and {again}: {weight}a token weighs more the fewer of them its micro-batch holds."
     )
 
 
