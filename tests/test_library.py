@@ -6,9 +6,10 @@ import pytest
 
 from firstfault import logs, patterns
 from firstfault.diagnose.match import ENGINE_DECIDES, Occurrence, occurrences
-from firstfault.library import Library, LibraryError, Prefix, Signature, compile_library, fill, load, pattern_faults
+from firstfault.library import Library, LibraryError, Prefix, Signature, fill, load
 from firstfault.logs.lines import Cleaner
 from firstfault.logs.source import from_text
+from firstfault.signature_files import compile_library, pattern_faults
 
 LIBRARY = load()
 MATCHED = [each for each in LIBRARY.signatures.values() if each.id not in ENGINE_DECIDES]

@@ -47,7 +47,7 @@ def test_the_wheel_carries_the_compiled_signatures(wheel):
     with zipfile.ZipFile(wheel) as archive:
         compiled = json.loads(archive.read("firstfault/signatures/library.json"))
     files = list((ROOT / "signatures" / "failures").glob("**/*.toml"))
-    assert {each["id"] for each in compiled["failures"]} == {path.stem for path in files}
+    assert {each[0] for each in compiled["failures"]} == {path.stem for path in files}
     assert len(compiled["prefixes"]) == len(list((ROOT / "signatures" / "prefixes").glob("*.toml")))
 
 

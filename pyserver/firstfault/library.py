@@ -1,7 +1,7 @@
 """The signatures of ``signatures/``: what is known of a failure, and how its text is recognised.
 
 One TOML file is one failure (``signatures/failures/<category>/<id>.toml``) or one log prefix
-(``signatures/prefixes/<id>.toml``). ``compile_library`` reads and checks them; a file without a sample and a near miss
+(``signatures/prefixes/<id>.toml``). ``signature_files`` reads and checks them; a file without a sample and a near miss
 is refused. ``load`` answers from the compiled form, a JSON file: reading hundreds of TOML files would be the slowest
 part of a diagnosis. A checkout compiles anew when a file has changed; a wheel carries ``firstfault/signatures/``.
 """
@@ -9,8 +9,7 @@ part of a diagnosis. A checkout compiles anew when a file has changed; a wheel c
 import json
 import os
 import re
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Literal, NamedTuple
 
@@ -20,11 +19,7 @@ ROLES = ("initiating", "either", "collateral", "silent")
 PACKAGED = os.path.join(os.path.dirname(__file__), "signatures", "library.json")
 CHECKOUT = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", "signatures"))
 
-# Two unbounded repeats of nearly anything make a pattern quadratic on a long line; \w+ and [\d.]+ end early.
-_UNBOUNDED = re.compile(r"(?:(?<!\\)\.|\\[SWD]|(?<!\\)\[\^[^\]]*\])(?:[*+]|\{\d*,\})")
-_NESTED = re.compile(r"[*+}][^()|]*\)(?:[*+]|\{\d*,\})")
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-MIN_LITERAL = 4
 
 
 class LibraryError(ValueError):
@@ -114,8 +109,36 @@ class Prefix(NamedTuple):
     near_misses: tuple[NearMiss, ...]
 
 
+class Signatures(Mapping[str, Signature]):
+    """All signatures by id; each is made from its JSON when it is first asked for."""
+
+    def __init__(self, packed: list[list[Any]]) -> None:
+        self._texts = {id_: text for id_, _, _, text in packed}
+        self._gates = [(id_, literals) for id_, literals, _, _ in packed]
+        self._codes = [id_ for id_, _, codes, _ in packed if codes]
+        self._made: dict[str, Signature] = {}
+
+    def __getitem__(self, id_: str) -> Signature:
+        if id_ not in self._made:
+            self._made[id_] = _signature(json.loads(self._texts[id_]))
+        return self._made[id_]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._texts)
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def holding(self, text: str) -> list[Signature]:
+        """Those one of whose literals stands in the text: no other can match it by its words."""
+        return [self[id_] for id_, literals in self._gates if any(literal in text for literal in literals)]
+
+    def with_exit_codes(self) -> list[Signature]:
+        return [self[id_] for id_ in self._codes]
+
+
 class Library(NamedTuple):
-    signatures: dict[str, Signature]
+    signatures: Signatures
     prefixes: tuple[Prefix, ...]
 
 
@@ -149,13 +172,6 @@ def _filled(template: str, values: dict[str, str]) -> str | None:
 # ------------------------------------------------------------------------------------------ compiled form
 
 
-def compile_library(directory: str) -> dict[str, Any]:
-    """All files below ``directory`` in one plain value, ready for JSON. Raises LibraryError for the first bad file."""
-    failures = [_read_failure(path) for path in _toml_files(os.path.join(directory, "failures"))]
-    prefixes = [_read_prefix(path) for path in _toml_files(os.path.join(directory, "prefixes"))]
-    return {"failures": failures, "prefixes": sorted(prefixes, key=lambda each: (each["order"], each["id"]))}
-
-
 def _cached(directory: str) -> dict[str, Any]:
     path = os.path.join(_cache_folder(), "library.json")
     stamp = _stamp(directory)
@@ -166,17 +182,21 @@ def _cached(directory: str) -> dict[str, Any]:
             return cached
     except (OSError, ValueError, KeyError):
         pass  # No cache yet, or a half-written one: it is made again below.
+    from firstfault.signature_files import compile_library
+
     plain = {"stamp": stamp, **compile_library(directory)}
     _write_whole(path, json.dumps(plain))
     return plain
 
 
 def _stamp(directory: str) -> str:
-    parts = [sys.version, str(os.stat(__file__).st_mtime_ns)]
-    for path in _toml_files(directory):
-        status = os.stat(path)
-        parts.append(f"{path}:{status.st_mtime_ns}:{status.st_size}")
-    return "\n".join(parts)
+    """Changes with every file of the checkout, and with this room's own form of the cache."""
+    parts = [str(os.stat(__file__).st_mtime_ns)]
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            status = os.stat(os.path.join(folder, name))
+            parts.append(f"{folder}/{name}:{status.st_mtime_ns}:{status.st_size}")
+    return "\n".join(sorted(parts))
 
 
 def _cache_folder() -> str:
@@ -196,16 +216,8 @@ def _write_whole(path: str, text: str) -> None:
         pass
 
 
-def _toml_files(directory: str) -> list[str]:
-    found = []
-    for folder, _, names in os.walk(directory):
-        found += [os.path.join(folder, name) for name in names if name.endswith(".toml")]
-    return sorted(found)
-
-
 def _from_plain(plain: dict[str, Any]) -> Library:
-    signatures = {each["id"]: _signature(each) for each in plain["failures"]}
-    return Library(signatures, tuple(_prefix(each) for each in plain["prefixes"]))
+    return Library(Signatures(plain["failures"]), tuple(_prefix(each) for each in plain["prefixes"]))
 
 
 def _signature(plain: dict[str, Any]) -> Signature:
@@ -228,110 +240,3 @@ def _with_examples(plain: dict[str, Any], values: dict[str, Any]) -> dict[str, A
 def _match(plain: list[Any]) -> Match:
     exception, message, line, text, frame, codes, literal, rank = plain
     return Match(exception, message, line, text, frame, tuple(codes), tuple(literal), rank)
-
-
-# ------------------------------------------------------------------------------------------ reading TOML
-
-
-def _read_toml(path: str) -> dict[str, Any]:
-    if sys.version_info >= (3, 11):
-        import tomllib
-    else:
-        import tomli as tomllib
-    try:
-        with open(path, "rb") as file:
-            raw: dict[str, Any] = tomllib.load(file)
-            return raw
-    except ValueError as error:
-        raise LibraryError(f"{path}: {error}") from error
-
-
-def _read_failure(path: str) -> dict[str, Any]:
-    raw = _read_toml(path)
-    name, category = os.path.basename(path)[:-5], os.path.basename(os.path.dirname(path))
-    _demand(path, raw.get("id") == name, f"id must be the file's name, {name}")
-    _demand(path, raw.get("category") == category, f"category must be the folder's name, {category}")
-    _demand(path, raw.get("role") in ROLES, f"role must be one of {', '.join(ROLES)}")
-    for key in ("title", "explain", "cause", "fix", "limits"):
-        _demand(path, bool(raw.get(key)), f"{key} is missing")
-    _demand(path, bool(raw.get("match")), "[[match]] is missing")
-    establishes = raw.get("establishes", True)
-    missing = [[each["fact"], each["how"]] for each in raw.get("missing", [])]
-    _demand(path, establishes or bool(missing), "what does not establish a cause needs [[missing]]")
-    matches = [_read_match(path, each) for each in raw["match"]]
-    plain = {
-        **{key: raw[key] for key in ("id", "title", "category", "role", "explain", "cause", "limits")},
-        "fix": list(raw["fix"]),
-        "verify": raw.get("verify"),
-        "establishes": establishes,
-        "missing": missing,
-        **{key: list(raw.get(key, [])) for key in ("narrows", "related", "references")},
-        "matches": matches,
-        **_read_examples(path, raw),
-    }
-    known = {
-        "id", "title", "category", "role", "explain", "cause", "fix", "verify", "limits", "establishes", "missing",
-        "narrows", "related", "references", "match", "sample", "near_miss",
-    }  # fmt: skip
-    _demand(path, set(raw) <= known, f"unknown keys: {', '.join(sorted(set(raw) - known))}")
-    return plain
-
-
-def _read_match(path: str, raw: dict[str, Any]) -> list[Any]:
-    patterns = [raw.get(key) for key in ("exception", "message", "line", "text", "frame")]
-    unknown = set(raw) - {"exception", "message", "line", "text", "frame", "exit", "literal", "rank"}
-    _demand(path, not unknown, f"unknown keys in [[match]]: {', '.join(sorted(unknown))}")
-    for pattern in filter(None, patterns):
-        for fault in pattern_faults(pattern):
-            raise LibraryError(f"{path}: {fault}: {pattern}")
-    codes, literal = list(raw.get("exit", [])), list(raw.get("literal", []))
-    _demand(path, any(patterns) or bool(codes), "a [[match]] without a pattern")
-    if not codes:
-        _demand(path, bool(literal), "a [[match]] needs the literal that its texts hold")
-        short = [each for each in literal if len(each.encode()) < MIN_LITERAL]
-        _demand(path, not short, f"literals shorter than {MIN_LITERAL} bytes: {short}")
-    return [*patterns, codes, literal, raw.get("rank")]
-
-
-def _read_prefix(path: str) -> dict[str, Any]:
-    raw = _read_toml(path)
-    name = os.path.basename(path)[:-5]
-    _demand(path, raw.get("id") == name, f"id must be the file's name, {name}")
-    for key in ("title", "order", "pattern", "limits"):
-        _demand(path, bool(raw.get(key)), f"{key} is missing")
-    for fault in pattern_faults(raw["pattern"]):
-        raise LibraryError(f"{path}: {fault}: {raw['pattern']}")
-    keys = ("id", "title", "order", "pattern", "limits")
-    unknown = set(raw) - {*keys, "sample", "near_miss"}
-    _demand(path, not unknown, f"unknown keys: {', '.join(sorted(unknown))}")
-    return {**{key: raw[key] for key in keys}, **_read_examples(path, raw)}
-
-
-def _read_examples(path: str, raw: dict[str, Any]) -> dict[str, Any]:
-    _demand(path, bool(raw.get("sample")), "[[sample]] is missing")
-    _demand(path, bool(raw.get("near_miss")), "[[near_miss]] is missing")
-    samples = [[each["text"], each.get("captures", {}), each.get("version")] for each in raw["sample"]]
-    for each in raw["near_miss"]:
-        _demand(path, bool(each.get("why")), "a [[near_miss]] needs its why")
-    near_misses = [[each["text"], each["why"], each.get("is")] for each in raw["near_miss"]]
-    return {"samples": samples, "near_misses": near_misses}
-
-
-def _demand(path: str, holds: bool, fault: str) -> None:
-    if not holds:
-        raise LibraryError(f"{path}: {fault}")
-
-
-def pattern_faults(pattern: str) -> Iterator[str]:
-    """Why a pattern could run away on a long line: it leads with a repeat, nests repeats, or has two unbounded ones."""
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        yield f"not a pattern ({error})"
-        return
-    if re.match(r"\(?(?:\?:)?\.[*+]", pattern):
-        yield "leads with an unbounded repeat"
-    if _NESTED.search(pattern):
-        yield "repeats a repeat"
-    if len(_UNBOUNDED.findall(pattern)) > 1:
-        yield "more than one unbounded repeat; write {0,200}"

@@ -62,7 +62,8 @@ class Found(NamedTuple):
 
 def occurrences(log: Log, library: Library) -> list[Occurrence]:
     """All places where signatures match, in reading order. Exceptions that match none are left to the caller."""
-    found = [*_in_blocks(log, library), *_in_lines(log, library), *_in_exits(log, library)]
+    signatures = _possible(log, library)
+    found = [*_in_blocks(log, signatures), *_in_lines(log, signatures), *_in_exits(log, library)]
     return sorted(found, key=lambda each: each.at.order)
 
 
@@ -122,8 +123,14 @@ def _is_type(pattern: str, type_: str) -> bool:
 # ------------------------------------------------------------------------------------------ events of a log
 
 
-def _in_blocks(log: Log, library: Library) -> Iterator[Occurrence]:
-    signatures = [each for each in library.signatures.values() if not _decided_by_engine(each)]
+def _possible(log: Log, library: Library) -> list[Signature]:
+    """The signatures one of whose literals is in the text, also where a terminal has broken it in two."""
+    texts = [line.text for line in log.lines]
+    found = library.signatures.holding("\n".join(texts) + "\n" + "".join(texts))
+    return [each for each in found if not _decided_by_engine(each)]
+
+
+def _in_blocks(log: Log, signatures: list[Signature]) -> Iterator[Occurrence]:
     for raised in log.raised:
         for block in raised.blocks:
             hit = best(block_event(block), signatures) if block.type else None
@@ -140,12 +147,12 @@ def _line_of(block: Block, offset: int) -> Line:
     return block.spoken[below] if below < len(block.spoken) else block.at
 
 
-def _in_lines(log: Log, library: Library) -> Iterator[Occurrence]:
+def _in_lines(log: Log, known: list[Signature]) -> Iterator[Occurrence]:
     taken = {line.order for raised in log.raised for block in raised.blocks for line in block.lines}
     taken |= {line.order for row in log.rows for line in row.lines}
     free = [line for line in log.lines if line.order not in taken and line.text]
     everything = "\n".join(line.text for line in free)
-    native = _with_native_patterns(library, everything)
+    native = _with_native_patterns(known, everything)
     signatures = [signature for signature, _ in native]
     literals = sorted({literal for _, own in native for literal in own})
     for at, line in enumerate(free):
@@ -190,11 +197,9 @@ def _records(free: list[Line], at: int) -> list[str]:
     return [seam.join(texts) for seam in ("\n", "", " ")]
 
 
-def _with_native_patterns(library: Library, everything: str) -> list[tuple[Signature, list[str]]]:
+def _with_native_patterns(known: list[Signature], everything: str) -> list[tuple[Signature, list[str]]]:
     found = []
-    for signature in library.signatures.values():
-        if _decided_by_engine(signature):
-            continue
+    for signature in known:
         literals = [literal for entry in signature.matches if entry.line or entry.text for literal in entry.literal]
         present = [literal for literal in literals if literal in everything]
         if present:
@@ -203,7 +208,7 @@ def _with_native_patterns(library: Library, everything: str) -> list[tuple[Signa
 
 
 def _in_exits(log: Log, library: Library) -> Iterator[Occurrence]:
-    by_code = [each for each in library.signatures.values() if any(entry.exit for entry in each.matches)]
+    by_code = library.signatures.with_exit_codes()
     for row in log.rows:
         hit = best(Event(None, None, None, "", row.exitcode), by_code)
         if hit:

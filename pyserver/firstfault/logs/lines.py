@@ -130,10 +130,8 @@ def _merged(tags: Tags, place: Tags) -> Tags:
 
 def _first_characters(prefixes: list[str]) -> dict[str, list[str]]:
     """Which prefixes can match a text by its first character; "" holds those that may start with anything."""
-    import string
-
     table: dict[str, list[str]] = {"": [each for each in prefixes if _literal_start(each) is None]}
-    for character in string.printable:
+    for character in map(chr, range(128)):
         table[character] = [each for each in prefixes if _literal_start(each) in (None, character)]
     return table
 
