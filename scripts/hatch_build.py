@@ -1,4 +1,4 @@
-"""Compiles signatures/ into the wheel as firstfault/signatures/library.json; an editable install reads the TOML."""
+"""Compiles signatures/ into the wheel as firstfault/signatures/*.json; an editable install reads the TOML."""
 
 import json
 import shutil
@@ -22,9 +22,10 @@ class SignatureHook(BuildHookInterface[Any]):
         if version == "editable":
             return
         self.folder = tempfile.mkdtemp()
-        compiled = Path(self.folder) / "library.json"
-        compiled.write_text(json.dumps(compile_library(str(ROOT / "signatures"))), encoding="utf-8")
-        build_data["force_include"][str(compiled)] = "firstfault/signatures/library.json"
+        for name, plain in compile_library(str(ROOT / "signatures")).items():
+            compiled = Path(self.folder) / name
+            compiled.write_text(json.dumps(plain), encoding="utf-8")
+            build_data["force_include"][str(compiled)] = f"firstfault/signatures/{name}"
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         if self.folder is not None:

@@ -56,7 +56,8 @@ def test_the_wheel_carries_every_module_and_nothing_else(wheel):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = ROOT / "pyserver" / "firstfault"
     modules = {path.relative_to(ROOT / "pyserver").as_posix() for path in package.glob("**/*.py")}
-    assert names == modules | {"firstfault/py.typed", "firstfault/signatures/library.json"}
+    compiled = {"firstfault/signatures/library.json", "firstfault/signatures/examples.json"}
+    assert names == modules | compiled | {"firstfault/py.typed"}
 
 
 def test_the_installed_command_tells_its_version(installed):

@@ -1,7 +1,5 @@
 """``python -m firstfault``."""
 
-import sys
+from firstfault.cli import run
 
-from firstfault.cli import main
-
-sys.exit(main())
+run()

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 Role = Literal["initiating", "either", "collateral", "silent"]
 ROLES = ("initiating", "either", "collateral", "silent")
 
-PACKAGED = os.path.join(os.path.dirname(__file__), "signatures", "library.json")
+PACKAGED = os.path.join(os.path.dirname(__file__), "signatures")
 CHECKOUT = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", "signatures"))
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -89,21 +89,29 @@ class Signature(NamedTuple):
     related: tuple[str, ...]
     references: tuple[str, ...]
     matches: tuple[Match, ...]
-    samples: tuple[Sample, ...]
-    near_misses: tuple[NearMiss, ...]
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        return tuple(Sample(*each) for each in _examples(self.id)["samples"])
+
+    @property
+    def near_misses(self) -> tuple[NearMiss, ...]:
+        return tuple(NearMiss(*each) for each in _examples(self.id)["near_misses"])
 
 
 class Prefix(NamedTuple):
     """What a launcher or logger puts before a line. ``pattern`` is anchored at the line's start.
 
     Its named groups say what the prefix tells: ``rank`` (global), ``local_rank``, ``task``, ``host``, ``pid``,
-    ``time``, ``attempt``, ``level``, ``source``. ``order`` decides which prefix is tried first.
+    ``time``, ``attempt``, ``level``, ``source``. ``order`` decides which prefix is tried first. Where ``literal`` is
+    not empty, every line with this prefix holds it: a quick test before the pattern.
     """
 
     id: str
     title: str
     order: int
     pattern: str
+    literal: str
     limits: str
     samples: tuple[Sample, ...]
     near_misses: tuple[NearMiss, ...]
@@ -145,10 +153,17 @@ class Library(NamedTuple):
 @cache
 def load() -> Library:
     """The library of this installation. Raises LibraryError where a signature file of the checkout is refused."""
-    if os.path.isdir(CHECKOUT) and not os.path.isfile(PACKAGED):
-        return _from_plain(_cached(CHECKOUT))
-    with open(PACKAGED, encoding="utf-8") as file:
-        return _from_plain(json.load(file))
+    return _from_plain(_compiled("library.json"))
+
+
+@cache
+def _all_examples() -> dict[str, Any]:
+    """Samples and near misses by id; in a file of their own, because no diagnosis needs them."""
+    return dict(_compiled("examples.json")["examples"])
+
+
+def _examples(id_: str) -> dict[str, Any]:
+    return dict(_all_examples()[id_])
 
 
 def fill(template: str, values: dict[str, str]) -> str:
@@ -172,21 +187,29 @@ def _filled(template: str, values: dict[str, str]) -> str | None:
 # ------------------------------------------------------------------------------------------ compiled form
 
 
-def _cached(directory: str) -> dict[str, Any]:
-    path = os.path.join(_cache_folder(), "library.json")
-    stamp = _stamp(directory)
+def _compiled(name: str) -> dict[str, Any]:
+    """A compiled file: of the package, or of the cache, made anew there where the checkout has changed."""
+    if os.path.isfile(os.path.join(PACKAGED, name)) or not os.path.isdir(CHECKOUT):
+        return _read_json(os.path.join(PACKAGED, name))
+    stamp = _stamp(CHECKOUT)
     try:
-        with open(path, encoding="utf-8") as file:
-            cached: dict[str, Any] = json.load(file)
+        cached = _read_json(os.path.join(_cache_folder(), name))
         if cached["stamp"] == stamp:
             return cached
     except (OSError, ValueError, KeyError):
         pass  # No cache yet, or a half-written one: it is made again below.
     from firstfault.signature_files import compile_library
 
-    plain = {"stamp": stamp, **compile_library(directory)}
-    _write_whole(path, json.dumps(plain))
-    return plain
+    files = {each: {"stamp": stamp, **plain} for each, plain in compile_library(CHECKOUT).items()}
+    for each, plain in files.items():
+        _write_whole(os.path.join(_cache_folder(), each), json.dumps(plain))
+    return files[name]
+
+
+def _read_json(path: str) -> dict[str, Any]:
+    with open(path, encoding="utf-8") as file:
+        plain: dict[str, Any] = json.load(file)
+        return plain
 
 
 def _stamp(directory: str) -> str:
@@ -221,20 +244,16 @@ def _from_plain(plain: dict[str, Any]) -> Library:
 
 
 def _signature(plain: dict[str, Any]) -> Signature:
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in plain.items()}
+    values: dict[str, Any] = {name: tuple(each) if isinstance(each, list) else each for name, each in plain.items()}
     values["missing"] = tuple(MissingFact(*each) for each in plain["missing"])
     values["matches"] = tuple(_match(each) for each in plain["matches"])
-    return Signature(**_with_examples(plain, values))
+    return Signature(**values)
 
 
 def _prefix(plain: dict[str, Any]) -> Prefix:
-    return Prefix(**_with_examples(plain, dict(plain)))
-
-
-def _with_examples(plain: dict[str, Any], values: dict[str, Any]) -> dict[str, Any]:
-    values["samples"] = tuple(Sample(*each) for each in plain["samples"])
-    values["near_misses"] = tuple(NearMiss(*each) for each in plain["near_misses"])
-    return values
+    samples = tuple(Sample(*each) for each in plain["samples"])
+    near_misses = tuple(NearMiss(*each) for each in plain["near_misses"])
+    return Prefix(**{**plain, "samples": samples, "near_misses": near_misses})
 
 
 def _match(plain: list[Any]) -> Match:

@@ -18,13 +18,15 @@ _NESTED = re.compile(r"[*+}][^()|]*\)(?:[*+]|\{\d*,\})")
 MIN_LITERAL = 4
 
 
-def compile_library(directory: str) -> dict[str, Any]:
-    """All files below ``directory`` in one plain value, ready for JSON. Raises LibraryError for the first bad file."""
+def compile_library(directory: str) -> dict[str, dict[str, Any]]:
+    """The compiled files by name, ready for JSON. Raises LibraryError for the first bad file below ``directory``."""
     failures = [_read_failure(path) for path in toml_files(os.path.join(directory, "failures"))]
     prefixes = [_read_prefix(path) for path in toml_files(os.path.join(directory, "prefixes"))]
+    prefixes.sort(key=lambda each: (each["order"], each["id"]))
+    examples = {each["id"]: {key: each.pop(key) for key in ("samples", "near_misses")} for each in failures}
     return {
-        "failures": [_packed(each) for each in failures],
-        "prefixes": sorted(prefixes, key=lambda each: (each["order"], each["id"])),
+        "library.json": {"failures": [_packed(each) for each in failures], "prefixes": prefixes},
+        "examples.json": {"examples": examples},
     }
 
 
@@ -111,9 +113,9 @@ def _read_prefix(path: str) -> dict[str, Any]:
     for fault in pattern_faults(raw["pattern"]):
         raise LibraryError(f"{path}: {fault}: {raw['pattern']}")
     keys = ("id", "title", "order", "pattern", "limits")
-    unknown = set(raw) - {*keys, "sample", "near_miss"}
+    unknown = set(raw) - {*keys, "literal", "sample", "near_miss"}
     _demand(path, not unknown, f"unknown keys: {', '.join(sorted(unknown))}")
-    return {**{key: raw[key] for key in keys}, **_read_examples(path, raw)}
+    return {**{key: raw[key] for key in keys}, "literal": raw.get("literal", ""), **_read_examples(path, raw)}
 
 
 def _read_examples(path: str, raw: dict[str, Any]) -> dict[str, Any]:

@@ -46,8 +46,7 @@ class Cleaner:
     """Turns pieces into lines and gives each its stream. One cleaner serves one file after the other."""
 
     def __init__(self, prefixes: Iterable[Prefix]) -> None:
-        self.prefixes = [each.pattern for each in prefixes]
-        self.starts = _first_characters(self.prefixes)
+        self.starts = _first_characters(list(prefixes))
         self.streams: list[Stream] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._ranks_of_local: dict[tuple[object, ...], set[int]] = {}
@@ -91,8 +90,10 @@ class Cleaner:
     def _prefix(self, text: str) -> re.Match[str] | None:
         if not text:
             return None
-        for pattern in self.starts.get(text[0], self.starts[""]):
-            match: re.Match[str] | None = patterns.prefix_match(pattern, text)
+        for prefix in self.starts.get(text[0], self.starts[""]):
+            if prefix.literal and prefix.literal not in text:
+                continue
+            match: re.Match[str] | None = patterns.prefix_match(prefix.pattern, text)
             if match is not None and match.end() > 0:
                 return match
         return None
@@ -128,11 +129,11 @@ def _merged(tags: Tags, place: Tags) -> Tags:
     return tags._replace(**given)
 
 
-def _first_characters(prefixes: list[str]) -> dict[str, list[str]]:
+def _first_characters(prefixes: list[Prefix]) -> dict[str, list[Prefix]]:
     """Which prefixes can match a text by its first character; "" holds those that may start with anything."""
-    table: dict[str, list[str]] = {"": [each for each in prefixes if _literal_start(each) is None]}
+    table = {"": [each for each in prefixes if _literal_start(each.pattern) is None]}
     for character in map(chr, range(128)):
-        table[character] = [each for each in prefixes if _literal_start(each) in (None, character)]
+        table[character] = [each for each in prefixes if _literal_start(each.pattern) in (None, character)]
     return table
 
 
