@@ -40,7 +40,8 @@ sys.addaudithook(forbid)
 @pytest.mark.parametrize("module", sorted(PACKAGE.glob("**/*.py")), ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_no_module_imports_the_network_or_unpickles(module):
     imported = imported_modules(ast.parse(module.read_text(encoding="utf-8")))
-    forbidden = NETWORK | UNSAFE
+    # Flight Recorder dumps are pickles; that one room reads them with an unpickler that refuses every class.
+    forbidden = NETWORK | (UNSAFE - {"pickle"} if module.name == "recorder.py" else UNSAFE)
     assert not [name for name in imported for each in forbidden if f"{name}.".startswith(f"{each}.")]
 
 
