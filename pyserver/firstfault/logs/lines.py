@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from firstfault import patterns
 from firstfault.library import Prefix
+from firstfault.logs import learned, records
 from firstfault.logs.log import Line, Stream, Tags
 
 # Longer lines are cut into pieces of this size: no log line of interest is longer, and patterns stay quick.
@@ -50,17 +51,32 @@ class Cleaner:
         self.streams: list[Stream] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._ranks_of_local: dict[tuple[object, ...], set[int]] = {}
+        self._learned: re.Pattern[str] | None = None
         self._order = 0
 
     def lines(self, file: int, pieces: Iterable[Piece], place: Tags, attempt: int | None) -> Iterator[Line]:
         """``place`` and ``attempt`` say what the file's own path tells: its host, its local rank, its attempt."""
-        for piece in pieces:
-            yield from self._split(file, piece, place, attempt)
+        own = list(pieces)
+        self._learn([piece.raw for piece in own])
+        for piece in own:
+            record = records.text_of(piece.raw)
+            if record is None:
+                yield from self._split(file, piece, place, attempt)
+                continue
+            for part in record.splitlines() or [""]:
+                tags, text = self.peel(_without_escapes(part))
+                yield self._line(file, piece.number, piece.raw, text, tags, place, attempt)
+
+    def _learn(self, raws: list[str]) -> None:
+        """Each file may have a prefix of its own."""
+        self._learned = None
+        marked = [raw for raw in raws if any(mark in raw for mark in learned.MARKS)]
+        self._learned = learned.learn((self.peel(_without_escapes(raw))[1] for raw in marked), raws) if marked else None
 
     def _split(self, file: int, piece: Piece, place: Tags, attempt: int | None) -> Iterator[Line]:
         raw = piece.raw
         while True:
-            clean = ESCAPES.sub("", raw) if "\x1b" in raw or "\x00" in raw or "\x07" in raw else raw
+            clean = _without_escapes(raw)
             tags, text = self.peel(clean)
             glued = GLUED.search(text, 1)
             if glued is None:
@@ -80,7 +96,10 @@ class Cleaner:
         for _ in range(6):
             match = self._prefix(text)
             if match is None:
-                break
+                match = self._learned.match(text) if self._learned else None
+                if match is None:
+                    break
+                known.setdefault("label", learned.writer(match[0]))
             for name, value in match.groupdict().items():
                 if value is not None and name in _TAG_NAMES:
                     known.setdefault(name, int(value) if name in _NUMBERS else value)
@@ -114,12 +133,17 @@ class Cleaner:
             elif len(ranks) == 1:
                 rank = next(iter(ranks))
         agent = rank is None and tags.pid is not None and tags.source is not None and "torch" in tags.source
-        key = (file, attempt, tags.host, rank, tags.local_rank, None if rank is not None else tags.pid, agent)
+        told = (None, None) if rank is not None else (tags.pid, tags.label)
+        key = (file, attempt, tags.host, rank, tags.local_rank, told, agent)
         number = self._numbers.get(key)
         if number is None:
             number = self._numbers[key] = len(self.streams)
             self.streams.append(Stream(file, rank, tags.local_rank, tags.host, attempt))
         return number
+
+
+def _without_escapes(raw: str) -> str:
+    return ESCAPES.sub("", raw) if "\x1b" in raw or "\x00" in raw or "\x07" in raw else raw
 
 
 def _merged(tags: Tags, place: Tags) -> Tags:

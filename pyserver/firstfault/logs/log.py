@@ -10,7 +10,10 @@ Origin = Literal["traceback", "bare", "fatal", "terminate", "table"]
 
 
 class Tags(NamedTuple):
-    """What a line's prefixes tell. Global rank, local rank, host and pid are different things; none is guessed here."""
+    """What a line's prefixes tell. Global rank, local rank, host and pid are different things; none is guessed here.
+
+    ``label`` is a launcher's or logger's own name for the writer; it tells writers apart and says no more.
+    """
 
     rank: int | None = None
     local_rank: int | None = None
@@ -19,6 +22,7 @@ class Tags(NamedTuple):
     device: int | None = None
     time: str | None = None
     source: str | None = None
+    label: str | None = None
 
 
 class Line(NamedTuple):
