@@ -171,6 +171,12 @@ def test_fill_drops_what_has_no_value() -> None:
     assert fill("It wanted {wanted}. Rank {rank} asked.", values) == "It wanted 2 GiB."
 
 
+def test_fill_reads_no_sentences_and_no_placeholders_in_values() -> None:
+    values = {"message": "pair.cc:867] false. I stop at {step}"}
+    assert fill("Go to {file}[[: {message}]]", values) == ""
+    assert fill("It said {message}. Rank {rank} asked.", values) == "It said pair.cc:867] false. I stop at {step}."
+
+
 def test_the_whole_library_loads() -> None:
     assert isinstance(LIBRARY, Library)
     assert len(LIBRARY.signatures) >= 40

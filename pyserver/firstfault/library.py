@@ -20,6 +20,8 @@ PACKAGED = os.path.join(os.path.dirname(__file__), "signatures")
 CHECKOUT = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", "signatures"))
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z{])")
+_OPTIONAL = re.compile(r"\[\[(.+?)\]\]", re.DOTALL)
 
 
 class LibraryError(ValueError):
@@ -169,19 +171,17 @@ def _examples(id_: str) -> dict[str, Any]:
 def fill(template: str, values: dict[str, str]) -> str:
     """The template with its ``{captures}``; a part in ``[[...]]`` is left out where one of its values is not known.
 
-    A sentence that lacks a value outside of brackets is dropped whole: better silent than with a hole in it.
+    A sentence that lacks a value outside of brackets is dropped whole: better silent than with a hole in it. Values
+    go in last, so that a full stop or a brace within one is never taken for the template's own.
     """
-    text = re.sub(r"\[\[(.+?)\]\]", lambda part: _filled(part[1], values) or "", template, flags=re.DOTALL)
-    if all(name in values for name in _PLACEHOLDER.findall(text)):
-        return _filled(text, values) or ""
-    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z{])", text)
-    return " ".join(filter(None, (_filled(sentence, values) for sentence in sentences)))
+    kept = _OPTIONAL.sub(lambda part: part[1] if _known(part[1], values) else "", template)
+    if not _known(kept, values):
+        kept = " ".join(each for each in _SENTENCE_END.split(kept) if _known(each, values))
+    return _PLACEHOLDER.sub(lambda name: values[name[1]], kept)
 
 
-def _filled(template: str, values: dict[str, str]) -> str | None:
-    if any(name not in values for name in _PLACEHOLDER.findall(template)):
-        return None
-    return _PLACEHOLDER.sub(lambda name: values[name[1]], template)
+def _known(template: str, values: dict[str, str]) -> bool:
+    return all(name in values for name in _PLACEHOLDER.findall(template))
 
 
 # ------------------------------------------------------------------------------------------ compiled form

@@ -228,3 +228,86 @@ def test_ignored_exceptions_are_not_the_failure() -> None:
     report = diagnosed(text)
     assert report.initiating is not None
     assert report.initiating.exception == "ValueError"
+
+
+def test_ranks_that_ended_within_the_same_second_have_no_first() -> None:
+    report = diagnosed(table((0, 1, "10:00:01"), (1, 1, "10:00:01"), (2, 1, "10:00:01"), root=0))
+    assert first(report) == ("child-failed", None)
+    assert "same second" in report.initiating.reason  # type: ignore[union-attr]
+
+
+def test_the_agents_line_names_the_process_where_the_table_is_cut_off() -> None:
+    text = (
+        f"W0304 10:00:01.000000 9 {AGENT}:1028] Sending process 7000 closing signal SIGTERM\n"
+        f"E0304 10:00:01.100000 9 {AGENT}:1002] failed (exitcode: 1) local_rank: 2 (pid: 7002) of binary: python3\n"
+    )
+    report = diagnosed(text)
+    assert first(report) == ("child-failed", 2)
+    assert report.initiating.rank_basis == "inferred"  # type: ignore[union-attr]
+    assert report.verdict == "symptom-only"
+
+
+def test_a_spawned_process_whose_traceback_is_cut_is_not_its_wrapper() -> None:
+    text = (
+        HEAD + "torch.multiprocessing.spawn.ProcessRaisedException: \n\n"
+        "-- Process 1 terminated with the following error:\n"
+        'Traceback (most recent call last):\n  File "/home/ann/lab/train.py", line 9, in work\n'
+    )
+    report = diagnosed(text)
+    assert first(report) == ("unknown-failure", 1)
+    assert report.verdict == "symptom-only"
+
+
+def test_what_a_launcher_raises_about_the_launch_is_the_failure() -> None:
+    text = (
+        'Traceback (most recent call last):\n  File "/env/lib/python3.11/site-packages/deepspeed/launcher/runner.py", '
+        "line 441, in main\n    raise RuntimeError(text)\n"
+        "RuntimeError: host=node-7 of hosts.txt was not reached\n"
+    )
+    assert first(diagnosed(text))[0] == "user-exception"
+
+
+def test_a_message_that_the_terminal_wrapped_is_still_known() -> None:
+    text = (
+        HEAD + "RuntimeError: The server socket has failed to listen on any local network\n"
+        "address. The server socket has failed to bind to [::]:29600 (errno: 98 - Address\nalready in use).\n"
+    )
+    assert first(diagnosed(text))[0] == "port-in-use"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "ERROR 03-02 10:20:38 [core.py:448] the pool refused its last part",
+        "job-worker-0 exited with status 3",
+        "Exception raised from open_part at /build/pool.cpp:12 (most recent call first):",
+        "fatal: the pool could not be read",
+    ],
+)
+def test_an_error_that_nobody_got_over_is_unknown_and_no_all_clear(line: str) -> None:
+    report = diagnosed(f"step 1 loss 0.9\nstep 2 loss 0.8\n{line}\n")
+    assert first(report) == ("unknown-failure", None)
+    assert report.verdict == "symptom-only" and report.missing
+
+
+@pytest.mark.parametrize(
+    "after", ["step 3 loss 0.7\nstep 4 loss 0.6\n", "training finished after 4 steps\n", "Training completed\n"]
+)
+def test_an_error_that_the_run_got_over_is_no_failure(after: str) -> None:
+    text = f"step 1 loss 0.9\nstep 2 loss 0.8\nERROR tracker: upload failed, will retry\n{after}"
+    assert diagnosed(text).verdict == "no-failure"
+
+
+def test_a_job_that_did_not_complete_has_not_finished() -> None:
+    text = "slurmstepd: error: Detected 2 oom_kill events in StepId=77.0. Some of the step tasks were OOM Killed.\n"
+    report = diagnosed(text + "At least one job did not complete successfully.\n")
+    assert first(report)[0] == "host-oom-kill"
+
+
+def test_a_loggers_words_on_the_line_of_the_header_count() -> None:
+    text = (
+        "(Worker pid=232) ERROR 03-02 08:25:25 pool.py:226] Exception in worker 3: NCCL error: unhandled "
+        "system error (run with NCCL_DEBUG=INFO for details), Traceback (most recent call last):\n"
+        '(Worker pid=232) ERROR 03-02 08:25:25 pool.py:226]   File "/home/ann/lab/pool.py", line 3, in run\n'
+    )
+    assert first(diagnosed(text))[0] == "nccl-system-error"

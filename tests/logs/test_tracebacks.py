@@ -258,3 +258,8 @@ def test_lines_are_cited_word_for_word() -> None:
     text = "\x1b[31m[rank1]: ValueError: boom\x1b[0m\n"
     (line,) = read(text).lines
     assert (line.raw, line.text, line.tags.rank) == (text.rstrip("\n"), "ValueError: boom", 1)
+
+
+def test_a_throw_whose_line_ends_were_lost() -> None:
+    text = "terminate called after throwing an instance of 'std::length_error' what(): too many parts. Sent 4\n"
+    assert shape(text) == [[("std::length_error", "too many parts. Sent 4", None)]]

@@ -27,7 +27,7 @@ from firstfault.diagnose.evidence import (
     without_consequences,
 )
 from firstfault.diagnose.failures import Failure
-from firstfault.diagnose.progress import STEP
+from firstfault.diagnose.progress import STEP, reported_errors
 from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Suspect
 from firstfault.library import Library
@@ -259,9 +259,28 @@ def _table(case: Case) -> Choice | None:
     reactive = {each.owner.rank for each in case.failures if each.raised is not None and each.role == "collateral"}
     unexplained = [row for row in own if row.rank not in reactive]
     if not unexplained:
-        return None
+        return _agent_exit(case) if not case.log.rows else None
     row = min(unexplained, key=lambda each: (each.time or "", not each.root))
+    at_once = [each for each in unexplained if each.time == row.time and each.error is None]
+    if len(at_once) > 1:
+        reason = f"{len(at_once)} ranks ended within the same second; which was first the table cannot tell."
+        return _row_choice(row, case.library, reason)._replace(owner=NOBODY)
     return _row_choice(row, case.library, f"Rank {row.rank} failed by itself, and its own output is not in the text.")
+
+
+def _agent_exit(case: Case) -> Choice | None:
+    """The agent's line about its first failing process, where its table is not in the text."""
+    ends = [each for each in case.log.exits if each.code not in (0, -15) and each.pid not in case.log.closed_pids]
+    failure = next((each for each in case.failures if ends and each.lines[0] is ends[0].at), None)
+    if failure is None or len(ends) > 1 or any(each.raised and not _is_wrapper(each) for each in case.failures):
+        return None
+    local = ends[0].local_rank
+    owner = case.ranks.of_local(local, failure.owner.host) if local is not None else failure.owner
+    return Choice(failure, owner, False, "It is the process that the launcher saw fail first; its output is not here.")
+
+
+def _is_wrapper(failure: Failure) -> bool:
+    return failure.signature.id in ("child-failed", "unknown-failure")
 
 
 def _reactive_only(case: Case) -> Choice | None:
@@ -286,6 +305,17 @@ def _cut_traceback(case: Case) -> Choice | None:
     return Choice(cut[-1], cut[-1].owner, False, "The text ends before the line that names the exception.")
 
 
+def _unexplained(case: Case) -> Choice | None:
+    """Nothing known, but the text reports an error that nobody got over: unknown is more honest than an all-clear."""
+    lines = reported_errors(case.log)
+    if not lines:
+        return None
+    owner = case.ranks.of_line(lines[0])
+    signature = case.library.signatures["unknown-failure"]
+    failure = Failure(signature, "either", {}, owner, tuple(lines[:3]), None, None, None, False)
+    return Choice(failure, NOBODY, False, "The text reports an error here, and no progress follows it.")
+
+
 def _row_choice(row: Row, library: Library, reason: str) -> Choice:
     """A row that no signature explains: an exit code of the user's own, or a failure whose text is lost."""
     signature = library.signatures["early-exit" if row.exitcode > 1 else "child-failed"]
@@ -308,4 +338,5 @@ STEPS: tuple[Step, ...] = (
     _table,
     _reactive_only,
     _cut_traceback,
+    _unexplained,
 )

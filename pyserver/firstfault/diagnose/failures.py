@@ -20,6 +20,8 @@ LIBRARY_PATH = re.compile(
     r"|[\\/](?:pydevd?|_pydev|pydev_)|[\\/]bin[\\/](?:torchrun|accelerate|deepspeed|python\d?)|anaconda3?[\\/][Ll]ib[\\/]"
 )
 LAUNCHER = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException)$")
+# What a launcher raises of its own, and not about a process, says what is wrong with the launch itself.
+OF_LAUNCH = re.compile(r"(?<!CalledProcess)(?<!ChildFailed)Error$|(?<!Signal)Exception$")
 LAUNCHER_PATH = re.compile(
     r"torch[\\/]distributed[\\/](?:run|launch|launcher)|torch[\\/]distributed[\\/]elastic[\\/](?:agent|rendezvous)"
     r"|accelerate[\\/]commands|deepspeed[\\/]launcher"
@@ -123,6 +125,9 @@ def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
     The innermost known failure is the answer, wherever it stands in the chain. Where none is known: what was wrapped,
     and of a chain the last exception, if the user's code raised it: it was made to say more than its cause.
     """
+    cut = next((each for each in raised.blocks if not each.type and each.link == "wrapped"), None)
+    if cut is not None:
+        return cut
     blocks = [each for each in raised.blocks if each.type] or list(raised.blocks)
     wrapped = [at for at, each in enumerate(blocks) if each.link == "wrapped"]
     if wrapped:
@@ -131,7 +136,8 @@ def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
     telling = [each for each in blocks if id(each) in known and known[id(each)].role != "collateral"]
     if telling:
         return telling[0]
-    return blocks[-1] if _in_user_code(blocks[-1]) or id(blocks[0]) in known else blocks[0]
+    told_more = _in_user_code(blocks[-1]) or _of_launch(blocks[-1]) or id(blocks[0]) in known
+    return blocks[-1] if told_more else blocks[0]
 
 
 def _in_user_code(block: Block) -> bool:
@@ -142,7 +148,15 @@ def _is_launcher(block: Block) -> bool:
     """A launcher's wrapper around a process that failed; its frames are the launcher's own."""
     if LAUNCHER.search(block.type) and not _in_user_code(block):
         return True
-    return bool(block.frames) and any(LAUNCHER_PATH.search(frame.file) for frame in block.frames[-3:])
+    return _in_launcher(block) and not OF_LAUNCH.search(block.type)
+
+
+def _of_launch(block: Block) -> bool:
+    return _in_launcher(block) and bool(OF_LAUNCH.search(block.type))
+
+
+def _in_launcher(block: Block) -> bool:
+    return any(LAUNCHER_PATH.search(frame.file) for frame in block.frames[-3:])
 
 
 def _evidence(raised: Raised, block: Block, found: Occurrence | None) -> tuple[Line, ...]:

@@ -17,6 +17,7 @@ RECORD_LINES = 3
 ONLY_RANK = "only_rank"
 WRAPPED_WIDTH = 60
 NO_TAGS = Tags()
+HEADER = "Traceback (most recent call last):"
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
 
 
@@ -126,19 +127,29 @@ def _is_type(pattern: str, type_: str) -> bool:
 def _possible(log: Log, library: Library) -> list[Signature]:
     """The signatures one of whose literals is in the text, also where a terminal has broken it in two."""
     texts = [line.text for line in log.lines]
-    found = library.signatures.holding("\n".join(texts) + "\n" + "".join(texts))
+    found = library.signatures.holding("\n".join((*texts, "".join(texts), " ".join(texts))))
     return [each for each in found if not _decided_by_engine(each)]
 
 
 def _in_blocks(log: Log, signatures: list[Signature]) -> Iterator[Occurrence]:
     for raised in log.raised:
         for block in raised.blocks:
-            hit = best(block_event(block), signatures) if block.type else None
+            hit = _block_hit(block, signatures) if block.type else None
             if hit is None and raised.origin in ("fatal", "terminate"):
                 hit = best(Event(None, None, "\n".join(line.text for line in block.lines), "", None), signatures)
             if hit:
                 first, last = _line_of(block, hit.start), _line_of(block, hit.end)
                 yield Occurrence(hit.signature, hit.captures, first, last, raised=raised, block=block)
+
+
+def _block_hit(block: Block, signatures: list[Signature]) -> Found | None:
+    """The match of an exception; where a terminal may have wrapped its message, also with the seams closed."""
+    event = block_event(block)
+    hit = best(event, signatures)
+    if hit is not None or "\n" not in block.message or len(block.at.raw) < WRAPPED_WIDTH:
+        return hit
+    closed = (event._replace(message=block.message.replace("\n", seam)) for seam in (" ", ""))
+    return next(filter(None, (best(each, signatures) for each in closed)), None)
 
 
 def _line_of(block: Block, offset: int) -> Line:
@@ -150,7 +161,7 @@ def _line_of(block: Block, offset: int) -> Line:
 def _in_lines(log: Log, known: list[Signature]) -> Iterator[Occurrence]:
     taken = {line.order for raised in log.raised for block in raised.blocks for line in block.lines}
     taken |= {line.order for row in log.rows for line in row.lines}
-    free = [line for line in log.lines if line.order not in taken and line.text]
+    free = [line for line in log.lines if line.text and (line.order not in taken or _introduces(line))]
     everything = "\n".join(line.text for line in free)
     native = _with_native_patterns(known, everything)
     signatures = [signature for signature, _ in native]
@@ -166,6 +177,11 @@ def _in_lines(log: Log, known: list[Signature]) -> Iterator[Occurrence]:
             yield Occurrence(hit.signature, hit.captures, line)
 
 
+def _introduces(line: Line) -> bool:
+    """A logger's own words stand on the line with the header of the traceback."""
+    return line.text.endswith(HEADER) and len(line.text) > len(HEADER)
+
+
 def _native_hit(record: str, signatures: list[Signature]) -> Found | None:
     """The match of a native record, unless it stands between backticks: then somebody quotes it."""
     hit = best(Event(None, None, record, "", None), signatures)
@@ -176,7 +192,7 @@ def _native_hit(record: str, signatures: list[Signature]) -> Found | None:
 
 def _wrapped(free: list[Line], at: int, literals: list[str]) -> bool:
     """A literal may be broken by the terminal's edge: half of it in this line, half in the next."""
-    if at + 1 >= len(free) or free[at + 1].number != free[at].number + 1 or len(free[at].text) < WRAPPED_WIDTH:
+    if at + 1 >= len(free) or free[at + 1].number != free[at].number + 1 or len(free[at].raw) < WRAPPED_WIDTH:
         return False
     seam = free[at].text[-40:] + free[at + 1].text[:40]
     return any(literal in seam for literal in literals)
@@ -192,7 +208,7 @@ def _records(free: list[Line], at: int) -> list[str]:
         if not (bare or same) or after.number != line.number + len(texts):
             break
         texts.append(after.text)
-    if len(line.text) < WRAPPED_WIDTH or len(texts) == 1:
+    if len(line.raw) < WRAPPED_WIDTH or len(texts) == 1:
         return ["\n".join(texts)]
     return [seam.join(texts) for seam in ("\n", "", " ")]
 

@@ -12,9 +12,13 @@ STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|epoch|it|batch|upd(?:ate)?)\b\W{0,4}\d|\d{1,3}%\|.{0,60}\d+/\d+|\bloss\b\W{0,4}[\d.]",
     re.IGNORECASE,
 )
+DONE = (
+    r"\b(?:training|run|job|fit|fine-?tuning)\b(?:(?!\b(?:not|never|failed|cannot)\b).){0,30}"
+    r"\b(?:finished|completed?|done|ended)\b"
+)
+RUN_DONE = re.compile(DONE, re.IGNORECASE)
 FINISHED = re.compile(
-    r"\b(?:training|run|job|fit|fine-?tuning)\b.{0,30}\b(?:finished|completed?|done|ended)\b"
-    r"|^\W*(?:all )?(?:done|finished|completed)\W*$|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
+    DONE + r"|^\W*(?:all )?(?:done|finished|completed)\W*$|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
     re.IGNORECASE,
 )
 ENDED_BADLY = re.compile(
@@ -22,7 +26,42 @@ ENDED_BADLY = re.compile(
     r"|Process group watchdog thread terminated|shutting down workers|Killing subprocess"
 )
 RESTART = re.compile(r"will restart worker group|Restarting worker group|Stopping worker group", re.IGNORECASE)
+# How programs mark an error, whatever it is about.
+REPORTS = re.compile(
+    r"(?:^|[\s\[|(:])(?:ERROR|CRITICAL|FATAL)(?:[\s\]|:)]|$)|^(?:[Ff]atal|[Ee]rror)(?: error)?: \S"
+    r"|\b(?:code|status)(?:: {1,12}| ?= ?| )-?[1-9]\d{0,2}\b|\(core dumped\)"
+    r"|^Exception raised from \w|^\S.{0,200} FAILED$"
+)
+REPORT_MARKS = (
+    "ERROR",
+    "CRITICAL",
+    "FATAL",
+    "atal",
+    "rror",
+    "code",
+    "status",
+    "Code",
+    "core dumped",
+    "raised from",
+    "FAILED",
+)
+QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|", "`")
 AFTER = 2
+
+
+def reported_errors(log: Log) -> list[Line]:
+    """Lines that mark an error after which nothing of the run went on, in a text that tells no end of the run."""
+    found = [line for line in log.lines if _reports(line)]
+    if not found or any(RUN_DONE.search(line.text) for line in log.lines):
+        return []
+    steps = [line.order for line in log.lines if STEP.search(line.text) and not _reports(line)]
+    return [line for line in found if sum(order > line.order for order in steps[-AFTER:]) < AFTER]
+
+
+def _reports(line: Line) -> bool:
+    if not any(mark in line.raw for mark in REPORT_MARKS) or line.text.lstrip().startswith(QUOTED):
+        return False
+    return bool(REPORTS.search(line.raw) or REPORTS.search(line.text))
 
 
 def went_on(failure: Failure, log: Log) -> bool:

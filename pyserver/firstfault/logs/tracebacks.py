@@ -27,6 +27,12 @@ NAMED_EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.){0,8}_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Group|Timeout|Died|Failed|Iteration))"
     r"(?:\([\w.]{1,80}\))?(?:: ?(?P<message>.*))?$"
 )
+# An error file as torch's error handler prints it; the frames below are one escaped line.
+RECORDED = gated(
+    r'\s*"message": "(?P<type>(?:[A-Za-z_]\w*\.){0,8}[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Timeout))'
+    r'(?:: ?(?P<message>[^"]*))?',
+    '"message": "',
+)
 CAUSE = gated(r"The above exception was the direct cause of the following exception:", "the direct cause")
 CONTEXT = gated(r"During handling of the above exception, another exception occurred:", "During handling")
 MEMBER = gated(r"[\s|]*\+[-+]{2,}(?: \d+ -+)?\s*$", "+-", "+---")
@@ -44,6 +50,8 @@ TERMINATE = gated(
     "terminate called",
 )
 WHAT = gated(r"\s*what\(\): {0,3}(?P<message>.*)$", "what():")
+# A paste that lost its line ends has the message on the line of the death itself.
+WHAT_BEHIND = gated(r"terminate called.{1,250}?what\(\): {0,3}(?P<message>.*)$", "what():")
 WRAPPED = gated(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)", "Original Traceback", "(RANK ")
 WRAPS_NEXT = gated(r"terminated with the following error|^ray::|\n ?ray::", "terminated with", "ray::")
 REPEATED = gated(r"\s*\[Previous line repeated \d+ more times?\]", "[Previous line repeated")
@@ -130,7 +138,7 @@ class _Reader:
             return [self._fatal(found["message"])], "fatal"
         if found := TERMINATE.search(line.text):
             return [self._terminate(found["type"] or "")], "terminate"
-        if found := NAMED_EXCEPTION.match(line.text):
+        if found := NAMED_EXCEPTION.match(line.text) or RECORDED.match(line.text):
             return self._exception(found["type"], found["message"] or "", [], [line]), "bare"
         self.at += 1
         return [], "bare"
@@ -250,7 +258,8 @@ class _Reader:
 
     def _terminate(self, type_: str) -> Block:
         head = self.lines[self.at]
-        lines, parts = [head], list[str]()
+        joined = WHAT_BEHIND.search(head.text)
+        lines, parts = [head], [joined["message"]] if joined else list[str]()
         self.at += 1
         while self.at < len(self.lines) and len(parts) < MESSAGE_LINES:
             line = self.lines[self.at]
