@@ -159,3 +159,21 @@ def test_a_file_that_does_not_parse_is_a_hint(tmp_path: Path) -> None:
     done = firstfault("check", "--format", "json", str(tmp_path / "broken.py"))
     assert [(each["code"], each["severity"]) for each in json.loads(done.stdout)] == [("syntax-error", "hint")]
     assert done.returncode == 0
+
+
+def test_explain_searches_by_the_text_of_an_error() -> None:
+    done = firstfault(
+        "explain", "--search", "Expected more than 1 value per channel when training, got input size [1, 8]"
+    )
+    assert done.stdout.decode().split()[0] == "batchnorm-batch-of-one"
+    done = firstfault("explain", "--search", "expected more than 1 value")
+    assert "batchnorm-batch-of-one" in done.stdout.decode()
+    assert firstfault("explain", "--search", "no such words 7f3a").returncode == 2
+
+
+def test_explain_lists_every_page_once() -> None:
+    text = firstfault("explain", "--list").stdout.decode()
+    for word in ("memory", "cuda-oom", "collectives", "watchdog-timeout", "GA101", "mean-of-means"):
+        assert word in text
+    names = [line.split()[0] for line in text.splitlines() if line.startswith("  ")]
+    assert len(names) == len(set(names)) > 200

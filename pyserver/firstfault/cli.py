@@ -100,7 +100,10 @@ def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     explain = commands.add_parser("explain", help="print the page of a failure or a rule")
-    explain.add_argument("name", metavar="ID-OR-CODE", help="cuda-oom, GA101, mean-of-means")
+    what = explain.add_mutually_exclusive_group(required=True)
+    what.add_argument("name", metavar="ID-OR-CODE", nargs="?", help="cuda-oom, GA101, mean-of-means")
+    what.add_argument("--search", metavar="TEXT", help="the pages that an error's text, or a few words, belong to")
+    what.add_argument("--list", action="store_true", help="all failures by category, and all rules")
     explain.set_defaults(run=_explain)
 
 
@@ -173,14 +176,27 @@ def _check(arguments: "argparse.Namespace") -> int:
 
 
 def _explain(arguments: "argparse.Namespace") -> int:
-    from firstfault.explain import closest, page
+    from firstfault.explain import catalogue, closest, page, search
 
+    if arguments.list:
+        _write(catalogue())
+        return 0
+    if arguments.search is not None:
+        return _print_found(arguments.search, search(arguments.search))
     text = page(arguments.name)
     if text is None:
         near = closest(arguments.name)
         hint = f" Did you mean {', '.join(near)}?" if near else ""
         return _refuse(f"There is no failure or rule {arguments.name}.{hint}")
     _write(text)
+    return 0
+
+
+def _print_found(text: str, found: list[tuple[str, str]]) -> int:
+    if not found:
+        return _refuse(f"No page holds {text!r}.")
+    width = max(len(name) for name, _ in found)
+    _write("".join(f"{name:<{width}}  {title}\n" for name, title in found))
     return 0
 
 

@@ -1,6 +1,9 @@
 """The page of a failure or a rule, as Markdown: for the terminal, the hover and the docs."""
 
+from firstfault import patterns
 from firstfault.library import Signature, load
+
+FOUND = 12
 
 
 def page(name: str) -> str | None:
@@ -24,6 +27,51 @@ def closest(name: str) -> list[str]:
 
     names = [*load().signatures, *(each.name for each in all_rules()), *(each.code for each in all_rules())]
     return get_close_matches(name, names, n=3, cutoff=0.6)
+
+
+def search(text: str) -> list[tuple[str, str]]:
+    """Names and titles of the pages for an error's text or for some words, the surest first.
+
+    Surest is a failure whose patterns match the text; then one that prints the text; then pages with all its words.
+    """
+    from firstfault.lint.rule import all_rules
+
+    words = text.lower().split()
+    ranked: dict[str, tuple[int, str]] = {}
+    for signature in load().signatures.values():
+        if _matches(signature, text):
+            ranked[signature.id] = (0, signature.title)
+        elif any(text.lower() in sample.text.lower() for sample in signature.samples):
+            ranked[signature.id] = (1, signature.title)
+        elif words and _holds(words, f"{signature.id} {signature.title} {signature.explain}"):
+            ranked[signature.id] = (2, signature.title)
+    for rule in all_rules():
+        if words and _holds(words, f"{rule.code} {rule.name} {rule.page}"):
+            ranked[rule.code] = (2, rule.name)
+    return [(name, title) for name, (_, title) in sorted(ranked.items(), key=lambda each: (each[1][0], each[0]))][
+        :FOUND
+    ]
+
+
+def catalogue() -> str:
+    """All failures by category and all rules, a line each."""
+    from firstfault.lint.rule import all_rules
+
+    by_category: dict[str, list[str]] = {}
+    for signature in sorted(load().signatures.values(), key=lambda each: (each.category, each.id)):
+        by_category.setdefault(signature.category, []).append(f"  {signature.id:<32} {signature.title}")
+    by_category["rules"] = [f"  {rule.code:<32} {rule.name}" for rule in all_rules()]
+    return "\n\n".join("\n".join([category, *lines]) for category, lines in by_category.items()) + "\n"
+
+
+def _matches(signature: Signature, text: str) -> bool:
+    wanted = [each for entry in signature.matches for each in (entry.message, entry.line, entry.text) if each]
+    held = any(literal in text for entry in signature.matches for literal in entry.literal)
+    return held and any(patterns.search(pattern, text) for pattern in wanted)
+
+
+def _holds(words: list[str], page_text: str) -> bool:
+    return all(word in page_text.lower() for word in words)
 
 
 def failure_page(signature: Signature) -> str:
