@@ -27,6 +27,7 @@ Verb = Literal["step", "zero_grad", "clip", "unscale", "schedule", "scaler_updat
 _OPTIMIZER = re.compile(r"optim|^opt\b|_opt\b|^opt_|^opt[a-z]?$|adam|sgd|lion", re.IGNORECASE)
 _SCHEDULER = re.compile(r"sched|lr_|^lr|warm|decay|annealer|ramp", re.IGNORECASE)
 _SCALER = re.compile(r"scaler|^amp$", re.IGNORECASE)
+_BASE_CLASS_STEPS = {"step_optimizer", "step_optimizers", "optimizer_step"}  # of a trainer that the file derives from
 _CLIPS = {"clip_grad_norm_", "clip_grad_value_", "clip_grad_norm", "clip_gradients", "clip_grads_with_norm_"}
 
 
@@ -56,9 +57,17 @@ def verb(script: Script, call: ast.Call) -> Verb | None:
         return "unscale"
     if name == "step":
         return _step(script, call)
+    if name in _BASE_CLASS_STEPS and not _is_defined(script, call, name):
+        return "step"
     if name == "update" and _SCALER.search(dotted(call.func.value).rpartition(".")[2]):
         return "scaler_update"
     return "schedule" if name in ("step_update", "step_batch") else None
+
+
+def _is_defined(script: Script, call: ast.Call, name: str) -> bool:
+    """The file has the function itself: what it does is read there."""
+    owner = script.class_of(call)
+    return name in script.definitions or (owner is not None and f"{owner.name}.{name}" in script.definitions)
 
 
 def origin(script: Script, node: ast.expr, hops: int = 4) -> str:
