@@ -3,7 +3,7 @@
     F.mse_loss(guess, target)                        mean
     nn.CrossEntropyLoss(reduction="sum")(x, y)       sum
     criterion(x, y)                                  what all criteria that the name may hold have in common
-    model(**batch).loss                              hidden: a mean by the custom of libraries, which the text does not show
+    model(**batch).loss                              hidden: a mean by custom, which the text does not show
 
 None where the text does not tell.
 """
@@ -114,7 +114,7 @@ def _criteria(script: Script, call: ast.Call, workspace: Workspace) -> Iterator[
 
 
 def _makers(script: Script, node: ast.expr, workspace: Workspace, hops: int) -> Iterator[ast.Call]:
-    if hops == 0:
+    if hops <= 0:
         return
     if isinstance(node, ast.Call):
         yield from _made(script, node, workspace, hops)
