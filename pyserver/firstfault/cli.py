@@ -10,6 +10,8 @@ from firstfault import __version__
 if TYPE_CHECKING:
     import argparse
 
+    from firstfault.logs.source import Source
+
 DESCRIPTION = """\
 Finds the first fault of a PyTorch training run. Everything is read on this machine; nothing is sent.
 
@@ -28,13 +30,17 @@ all: 2 bad usage or unreadable input
 def run() -> NoReturn:
     """The program: ``main``, then an end without taking every value apart, a tenth of a small diagnosis."""
     status = main()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        try:  # noqa: SIM105 - contextlib would be loaded for nothing else
+            stream.flush()
+        except (OSError, ValueError):
+            pass  # What could not be written has been said; it must not be said again.
     os._exit(status)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the answer is the exit status."""
+    _open_closed_streams()
     arguments = _plain_diagnose(sys.argv[1:] if argv is None else argv) or _parse(argv)
     try:
         status: int = arguments.run(arguments)
@@ -46,6 +52,27 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     except KeyboardInterrupt:
         return 130
+    except Exception as error:  # Status 1 would say that a failure was found.
+        return _refuse(_fault_of_ours(error))
+
+
+def _open_closed_streams() -> None:
+    """A caller may have closed standard output or error (``>&-``): what is printed there is lost, as it asked."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 - open until the end
+
+
+def _fault_of_ours(error: Exception) -> str:
+    """The last net, in words: what was not foreseen, and where, so that it can be reported."""
+    if isinstance(error, OSError) and error.filename is None:
+        return f"The answer could not be written: {error.strerror or error}."
+    at = error.__traceback__
+    while at is not None and at.tb_next is not None:
+        at = at.tb_next
+    place = f" at {os.path.basename(at.tb_frame.f_code.co_filename)}:{at.tb_lineno}" if at else ""
+    what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+    return f"A fault of Firstfault itself, not of your input ({what}{place}). Nothing was answered; please report it."
 
 
 def _plain_diagnose(argv: Sequence[str]) -> "argparse.Namespace | None":
@@ -114,18 +141,13 @@ def _diagnose(arguments: "argparse.Namespace") -> int:
     from firstfault import logs
     from firstfault.diagnose import diagnose
     from firstfault.library import LibraryError, load
-    from firstfault.logs.source import Source, Unreadable, from_paths
+    from firstfault.logs.source import Unreadable
 
     gc.disable()  # One run makes many small values and no cycles; collecting only costs time.
     started = time.perf_counter()
     try:
         library = load()
-        sources = [
-            source
-            for path in arguments.paths
-            for source in ([Source("<stdin>", stream=sys.stdin.buffer)] if path == "-" else from_paths([path]))
-        ]
-        log = logs.read(sources, library.prefixes)
+        log = logs.read(_sources(arguments.paths), library.prefixes)
     except (Unreadable, LibraryError) as error:
         return _refuse(str(error))
     for problem in log.problems:
@@ -134,6 +156,19 @@ def _diagnose(arguments: "argparse.Namespace") -> int:
     report = report._replace(read=report.read._replace(seconds=round(time.perf_counter() - started, 3)))
     _print_report(report, arguments.format)
     return 0 if report.verdict == "no-failure" else 1
+
+
+def _sources(paths: "Sequence[str]") -> "list[Source]":
+    """What is to be read, each once: a folder and a file in it, or a path that is named twice, are no two failures."""
+    from firstfault.logs.source import Source, Unreadable, from_paths
+
+    found: dict[str, Source] = {}
+    for path in paths:
+        if path == "-" and sys.stdin is None:
+            raise Unreadable("Standard input is closed.")
+        for source in [Source("<stdin>", stream=sys.stdin.buffer)] if path == "-" else from_paths([path]):
+            found.setdefault(os.path.realpath(source.path) if source.path else "-", source)
+    return list(found.values())
 
 
 def _print_report(report: object, form: str) -> None:
@@ -153,15 +188,11 @@ def _print_report(report: object, form: str) -> None:
 
 def _check(arguments: "argparse.Namespace") -> int:
     from firstfault.lint import finding_to_json
-    from firstfault.lint.check import check_paths, check_text
+    from firstfault.lint.check import check_paths
     from firstfault.lint.render import to_text
-    from firstfault.lint.workspace import Workspace
 
-    checked = check_paths(path for path in arguments.paths if path != "-")
+    checked = check_paths(arguments.paths, stdin=sys.stdin.buffer if sys.stdin else None)
     findings = checked.findings
-    if "-" in arguments.paths:
-        text = sys.stdin.buffer.read().decode("utf-8", "replace")
-        findings = [*findings, *check_text(text, "<stdin>", Workspace(os.getcwd()))]
     for problem in checked.problems:
         print(f"firstfault: {problem.path}: {problem.message}", file=sys.stderr)
     if arguments.format == "json":
@@ -169,13 +200,22 @@ def _check(arguments: "argparse.Namespace") -> int:
 
         _write(json.dumps([finding_to_json(each) for each in findings], indent=1, ensure_ascii=False) + "\n")
     elif findings or not checked.problems:
-        _write(to_text(findings, _colour(sys.stdout)))
+        _write(to_text(findings, _colour(sys.stdout), checked.files))
     if any(each.severity != "hint" for each in findings):
         return 1
     return 2 if checked.problems else 0
 
 
 def _explain(arguments: "argparse.Namespace") -> int:
+    from firstfault.library import LibraryError
+
+    try:
+        return _explained(arguments)
+    except LibraryError as error:
+        return _refuse(str(error))
+
+
+def _explained(arguments: "argparse.Namespace") -> int:
     from firstfault.explain import catalogue, closest, page, search
 
     if arguments.list:
@@ -201,6 +241,8 @@ def _print_found(text: str, found: list[tuple[str, str]]) -> int:
 
 
 def _serve(arguments: "argparse.Namespace") -> int:
+    if sys.stdin is None:
+        return _refuse("Standard input is closed; the language server is asked there.")
     from firstfault.lsp.server import serve
 
     serve()

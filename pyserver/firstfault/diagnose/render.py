@@ -18,7 +18,7 @@ HEADLINE_WIDTH = 120
 
 
 def to_text(report: Report, colour: bool) -> str:
-    lines = list(_lines(report))
+    lines = [(style, _visible(text)) for style, text in _lines(report)]
     if not colour:
         return "".join(f"{text}\n" for _, text in lines)
     return "".join(f"{style}{text}{RESET if style else ''}\n" for style, text in lines)
@@ -103,7 +103,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     colour = {"established": RED, "symptom-only": YELLOW, "no-failure": GREEN}[report.verdict]
     yield colour + BOLD, headline(report)
     if first is None:
-        yield "", report.cause
+        yield "", report.cause if report.read.lines else "The text is empty."
         yield DIM, _read_line(report)
         return
     yield "", f"Where:  {where(report, first)}"
@@ -114,6 +114,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield from _open_questions(report)
     yield from _followers(report.collateral)
     yield "", ""
+    yield DIM, f"More: firstfault explain {first.signature}"
     yield DIM, _read_line(report)
 
 
@@ -149,8 +150,8 @@ def _cited(item: Evidence) -> str:
 
 
 def _visible(text: str) -> str:
-    """Escapes of the log must not act on the terminal of the reader."""
-    return "".join(each if each.isprintable() or each == "\t" else "\ufffd" for each in text)
+    """Escapes in a log or in a file's name must not act on the terminal of the reader."""
+    return "".join(each if each.isprintable() or each in "\t\n" else "\ufffd" for each in text)
 
 
 def _fixes(report: Report) -> Iterator[tuple[str, str]]:
@@ -196,4 +197,5 @@ def _read_line(report: Report) -> str:
     read = report.read
     files = "1 file" if read.files == 1 else f"{read.files} files"
     ranks = f", {_ranks(read.ranks)}" if read.ranks else ""
-    return f"Read {read.lines:,} lines of {files}{ranks} in {read.seconds:.2f} s."
+    lines = "1 line" if read.lines == 1 else f"{read.lines:,} lines"
+    return f"Read {lines} of {files}{ranks} in {read.seconds:.2f} s."

@@ -2,19 +2,20 @@
 
 import os
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from firstfault.lint import lint
 from firstfault.lint.notebook import Notebook
 from firstfault.lint.parse import syntax_error
 from firstfault.lint.rule import Finding
-from firstfault.lint.source import Unreadable, read_source
+from firstfault.lint.source import LARGEST, Unreadable, decode_source, read_source
 from firstfault.lint.workspace import Workspace, project_root
 from firstfault.text import LineTable, Position, Span
 
 _SKIPPED = {"node_modules", "site-packages", "dist-packages", "__pycache__", "venv", "env", "build", "dist"}
 _ENDINGS = (".py", ".ipynb")
 SYNTAX_ERROR = "syntax-error"
+STDIN = "<stdin>"
 
 
 class Problem(NamedTuple):
@@ -30,8 +31,8 @@ class Checked(NamedTuple):
     files: int
 
 
-def check_paths(paths: Iterable[str], root: str | None = None) -> Checked:
-    """The findings of all scripts and notebooks under the paths, sorted by file and place."""
+def check_paths(paths: Iterable[str], root: str | None = None, stdin: IO[bytes] | None = None) -> Checked:
+    """The findings of all scripts and notebooks under the paths (``-`` is ``stdin``), sorted by file and place."""
     findings: list[Finding] = []
     problems: list[Problem] = []
     files = 0
@@ -39,14 +40,26 @@ def check_paths(paths: Iterable[str], root: str | None = None) -> Checked:
     for path, top in _scripts(paths, problems):
         files += 1
         try:
-            source = read_source(path)
+            source = _read_stdin(stdin) if path == STDIN else read_source(path)
         except Unreadable as error:
             problems.append(Problem(path, str(error)))
             continue
         workspace = workspaces.setdefault(root or top, Workspace(root or top))
-        findings += check_text(source, path, workspace)
+        findings += check_text(source, _stdin_name(source) if path == STDIN else path, workspace)
     findings.sort(key=lambda each: (each.file, each.cell or 0, each.span, each.code))
     return Checked(findings, problems, files)
+
+
+def _read_stdin(stream: IO[bytes] | None) -> str:
+    if stream is None:
+        raise Unreadable("Standard input is closed.")
+    return decode_source(stream.read(LARGEST + 1))
+
+
+def _stdin_name(source: str) -> str:
+    """A notebook has no name to tell by; no training script begins with a brace."""
+    is_notebook = source.lstrip("\ufeff \t\r\n").startswith("{") and Notebook.read(source)
+    return f"{STDIN}.ipynb" if is_notebook else STDIN
 
 
 def check_text(source: str, path: str, workspace: Workspace) -> list[Finding]:
@@ -78,14 +91,23 @@ def _scripts(paths: Iterable[str], problems: list[Problem]) -> Iterator[tuple[st
     """Each script with the folder that its imports may be looked up in. A file named by hand is checked as it is."""
     seen: set[str] = set()
     for path in paths:
-        if os.path.isdir(path):
+        if path == "-":
+            if STDIN not in seen:
+                seen.add(STDIN)
+                yield STDIN, os.getcwd()
+        elif os.path.isdir(path):
             root = project_root(path)
-            for found in _walk(path, problems):
+            below = list(_walk(path, problems))
+            if not below:
+                problems.append(Problem(path, "There is no .py or .ipynb file in it."))
+            for found in below:
                 if os.path.realpath(found) not in seen:
                     seen.add(os.path.realpath(found))
                     yield found, root
         elif not os.path.exists(path):
-            problems.append(Problem(path, "There is no such file or folder."))
+            problems.append(Problem(path or "''", "There is no such file or folder."))
+        elif not os.path.isfile(path):
+            problems.append(Problem(path, "It is neither a file nor a folder."))
         elif not path.endswith(_ENDINGS):
             problems.append(Problem(path, "Only .py and .ipynb files are checked."))
         elif os.path.realpath(path) not in seen:
@@ -100,8 +122,10 @@ def _walk(folder: str, problems: list[Problem]) -> Iterator[str]:
     for above, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(each for each in folders if not _is_skipped(above, each))
         for name in sorted(names):
-            if name.endswith(_ENDINGS) and not name.startswith("."):
-                yield os.path.join(above, name)
+            path = os.path.join(above, name)
+            # A pipe would never end, and a link to nowhere is no script.
+            if name.endswith(_ENDINGS) and not name.startswith(".") and os.path.isfile(path):
+                yield path
 
 
 def _is_skipped(above: str, name: str) -> bool:

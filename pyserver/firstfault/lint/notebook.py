@@ -21,7 +21,7 @@ class Notebook(NamedTuple):
     def read(cls, source: str) -> "Notebook | None":
         """The code of a notebook, or None where the text is not one."""
         try:
-            cells = json.loads(source)["cells"]
+            cells = json.loads(source.removeprefix("\ufeff"))["cells"]
             codes = [(i, _code(cell)) for i, cell in enumerate(cells) if cell.get("cell_type") == "code"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None

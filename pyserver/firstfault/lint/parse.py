@@ -43,8 +43,10 @@ def syntax_error(source: str) -> SyntaxError | None:
         _tree(source)
     except SyntaxError as error:
         return error
-    except (ValueError, RecursionError, MemoryError) as error:
-        return SyntaxError(str(error) or type(error).__name__)
+    except (RecursionError, MemoryError):  # what the parser raises for its own stack
+        return SyntaxError("it is nested too deeply")
+    except ValueError as error:
+        return SyntaxError(str(error))
     return None
 
 

@@ -14,14 +14,14 @@ _STYLE = {"error": _RED, "warning": _YELLOW, "hint": _CYAN}
 _WIDEST = 160  # characters of a source line; nobody reads on
 
 
-def to_text(findings: Iterable[Finding], colour: bool) -> str:
-    """The findings of all files and, last, how many there are."""
+def to_text(findings: Iterable[Finding], colour: bool, files: int = 0) -> str:
+    """The findings of all files and, last, how many there are, in how many of the ``files`` that were checked."""
     findings = list(findings)
     blocks: list[str] = []
     for path, group in groupby(findings, key=lambda each: each.file):
         lines = _source_lines(path)
         blocks += ["\n".join(_block(finding, lines, colour)) for finding in group]
-    blocks.append(_summary(findings))
+    blocks.append(_summary(findings, files))
     return "\n\n".join(blocks) + "\n"
 
 
@@ -31,7 +31,7 @@ def _block(finding: Finding, lines: list[list[str]], colour: bool) -> Iterator[s
     name = f"{finding.code} {finding.name}" if finding.code != finding.name else finding.name
     severity = _painted(finding.severity, _STYLE[finding.severity], colour)
     yield f"{_painted(place + cell, _BOLD, colour)}: {severity} {name}"
-    yield f"  {finding.message}"
+    yield f"  {_visible(finding.message)}"
     yield from _source(finding, lines, colour)
     for related in finding.related:
         yield _painted(f"  {_shown_path(related.file)}:{related.line}: {related.message}", _DIM, colour)
@@ -55,7 +55,7 @@ def _source(finding: Finding, lines: list[list[str]], colour: bool) -> Iterator[
     width = max(last - start.column, 1)
     margin = "".join(each if each == "\t" else " " for each in text[: start.column - 1])
     number = str(start.line)
-    yield f"  {number} | {text}"
+    yield f"  {number} | {_visible(text)}"
     yield f"  {' ' * len(number)} | {margin}{_painted('^' * width, _STYLE[finding.severity], colour)}"
 
 
@@ -79,13 +79,17 @@ def _source_lines(path: str) -> list[list[str]]:
     return found
 
 
-def _summary(findings: list[Finding]) -> str:
+def _summary(findings: list[Finding], checked: int) -> str:
     if not findings:
-        return "No findings."
+        return f"No findings in {_files(checked)}." if checked else "No findings."
     counts = [(each, sum(finding.severity == each for finding in findings)) for each in _STYLE]
     parts = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts if count]
     files = len({each.file for each in findings})
-    return f"{', '.join(parts)} in {files} file{'s' if files > 1 else ''}."
+    return f"{', '.join(parts)} in {f'{files} of ' if checked > files else ''}{_files(max(files, checked))}."
+
+
+def _files(count: int) -> str:
+    return f"{count:,} file{'' if count == 1 else 's'}"
 
 
 def _shown_path(path: str) -> str:
@@ -93,8 +97,13 @@ def _shown_path(path: str) -> str:
     try:
         short = os.path.relpath(path)
     except ValueError:  # another drive
-        return path
-    return path if short.startswith("..") else short
+        return _visible(path)
+    return _visible(path if short.startswith("..") else short)
+
+
+def _visible(text: str) -> str:
+    """Escapes in a script or in a file's name must not act on the terminal of the reader."""
+    return "".join(each if each.isprintable() or each == "\t" else "\ufffd" for each in text)
 
 
 def _painted(text: str, style: str, colour: bool) -> str:

@@ -3,7 +3,7 @@
 import codecs
 import re
 
-_LARGEST = 20_000_000
+LARGEST = 20_000_000
 _COOKIE = re.compile(rb"^[ \t\f]*#.*?coding[:=][ \t]*([-\w.]+)")
 _BLANK = re.compile(rb"^[ \t\f]*(?:#.*)?\r?$")
 
@@ -16,15 +16,16 @@ def read_source(path: str) -> str:
     """The text of a file. Raises Unreadable."""
     try:
         with open(path, "rb") as file:
-            data = file.read(_LARGEST + 1)
+            data = file.read(LARGEST + 1)
     except OSError as error:
         raise Unreadable(f"It cannot be read: {error.strerror or error}.") from None
-    if len(data) > _LARGEST:
-        raise Unreadable("It is larger than 20 MB; no script or notebook of a person is.")
     return decode_source(data)
 
 
 def decode_source(data: bytes) -> str:
+    """The text of these bytes. Raises Unreadable."""
+    if len(data) > LARGEST:
+        raise Unreadable("It is larger than 20 MB. A notebook gets smaller when its outputs are cleared.")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise Unreadable("It is UTF-16; Python reads UTF-8. Save it as UTF-8.")
     if b"\0" in data:
@@ -32,7 +33,7 @@ def decode_source(data: bytes) -> str:
     encoding = _encoding(data)
     try:
         return data.decode(encoding)
-    except (UnicodeDecodeError, LookupError):
+    except (UnicodeError, LookupError):  # some codecs raise the wider one
         raise Unreadable(f"It does not decode as {encoding}.") from None
 
 

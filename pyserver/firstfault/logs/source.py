@@ -21,6 +21,13 @@ NOT_LOGS = re.compile(
 )
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
+_PACKED = (
+    (b"\xfd7zXZ\0", "xz", "xz -dc"),
+    (b"BZh", "bzip2", "bzip2 -dc"),
+    (b"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
+    (b"PK\x03\x04", "zip", "unzip -p"),
+)
+
 
 class Unreadable(ValueError):
     """A source that is missing, not a file, or not text; the message is a sentence for the user."""
@@ -48,19 +55,26 @@ def from_paths(paths: Iterable[str]) -> list[Source]:
         elif os.path.isfile(path):
             found.append(Source(path, path=path))
         elif os.path.exists(path):
-            raise Unreadable(f"{path} is neither a file nor a folder.")
+            raise Unreadable(
+                f"{path} is neither a file nor a folder. A pipe is read so: COMMAND | firstfault diagnose -"
+            )
         else:
-            raise Unreadable(f"There is no file or folder {path}.")
+            raise Unreadable(f"There is no file or folder {path or repr(path)}.")
     if not found:
         raise Unreadable(f"No log file in {', '.join(paths)}.")
     return found
 
 
 def _files_below(folder: str) -> list[str]:
-    found = []
-    for parent, folders, names in os.walk(folder):
+    found: list[str] = []
+
+    def unreadable(error: OSError) -> None:
+        found.append(str(error.filename))  # Reading it will say why.
+
+    for parent, folders, names in os.walk(folder, onerror=unreadable):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        found += [os.path.join(parent, name) for name in sorted(names) if _may_be_log(name)]
+        paths = [os.path.join(parent, name) for name in sorted(names) if _may_be_log(name)]
+        found += [path for path in paths if os.path.isfile(path)]  # A pipe would never end.
     return found
 
 
@@ -90,7 +104,7 @@ def zlib_error() -> type[Exception]:
 
 def _opened(source: Source) -> IO[bytes]:
     if source.stream is not None:
-        return source.stream
+        return _unpacked(source.stream)
     assert source.path is not None
     file = open(source.path, "rb")  # noqa: SIM115 - the caller closes it
     if file.read(2) == GZIP_MAGIC:
@@ -100,6 +114,15 @@ def _opened(source: Source) -> IO[bytes]:
         return gzip.open(source.path)  # type: ignore[return-value]
     file.seek(0)
     return file
+
+
+def _unpacked(stream: IO[bytes]) -> IO[bytes]:
+    peek = getattr(stream, "peek", None)
+    if peek is None or peek(2)[:2] != GZIP_MAGIC:
+        return stream
+    import gzip
+
+    return gzip.open(stream)  # type: ignore[return-value]
 
 
 def _as_utf8(file: IO[bytes], name: str) -> Iterator[tuple[bytes, int]]:
@@ -123,6 +146,10 @@ def _encoding(head: bytes, name: str) -> str:
     for mark, encoding in _BOMS:
         if head.startswith(mark):
             return encoding
+    for magic, kind, command in _PACKED:
+        if head.startswith(magic):
+            raise Unreadable(f"{name} is packed with {kind}. Unpack it first: {command} {name} | firstfault diagnose -")
+    head = head[:4096].rstrip(b"\0") or head  # A node that died may leave NULs where the log's end should be.
     nuls = head[:4096].count(0)
     if nuls * 3 > len(head[:4096]) and head[1:4096:2].count(0) > nuls * 0.8:
         return "utf-16-le"  # What `>` of an older PowerShell writes, with its mark cut off.
