@@ -56,6 +56,8 @@ def proof_of_ignored(scripts: list[Script], ignored: Ignored, workspace: Workspa
         for write in writes(script):
             if not _is_value(script, write, wanted, text, workspace) or _is_metric(script, write.node):
                 continue
+            if _is_unused(script, write.node, scripts):
+                continue
             if _is_of_this_loss(script, write, wanted, ignored):
                 manner: Manner = "random" if _is_random(script, write) else write.manner
                 shown = script.text(write.value) if write.value is not None else str(HF_IGNORED)
@@ -67,7 +69,7 @@ _LABELS = re.compile(r"label|target|tgt|gold|answer|truth", re.IGNORECASE)
 
 
 def _is_of_this_loss(script: Script, write: Write, wanted: float | None, ignored: Ignored) -> bool:
-    """-100 means one thing; -1 is written for many reasons, and counts where labels are written by name."""
+    """-100 means one thing; other numbers are written for many reasons: labels are written, or padding, by name."""
     called = written_to(script, write.node)
     if called & ignored.names:
         return True
@@ -75,7 +77,9 @@ def _is_of_this_loss(script: Script, write: Write, wanted: float | None, ignored
         return False
     if isinstance(write.node, ast.Call) and last_name(write.node.func) in ("pad_sequence", "pad"):
         return True
-    return wanted is None or wanted >= 0 or wanted == HF_IGNORED or any(_LABELS.search(each) for each in called)
+    if wanted is None or wanted == HF_IGNORED or any(_LABELS.search(each) for each in called):
+        return True
+    return write.value is not None and _is_pad(dotted(write.value).rpartition(".")[2])
 
 
 def written_to(script: Script, node: ast.AST) -> set[str]:
@@ -242,6 +246,27 @@ def _is_random(script: Script, write: Write) -> bool:
     line = script.line(write.node)
     calls = (each for each in script.walk(function) if isinstance(each, ast.Call) and script.line(each) <= line)
     return any(_RANDOM.match(last_name(each.func)) for each in calls)
+
+
+def _is_unused(script: Script, node: ast.AST, scripts: list[Script]) -> bool:
+    """A function that none of the scripts names: what it writes is for somebody else. A collator's name is enough."""
+    function = next((each for each in script.ancestors(node) if script.parent(each) is script.tree), None)
+    if (
+        not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        or function.decorator_list
+        or "collat" in function.name
+    ):
+        return False
+    if any(isinstance(each, ast.Attribute) and each.attr == "backward" for each in script.walk(function)):
+        return False
+    return not any(function.name in _names_used(each) for each in scripts)
+
+
+@per_script
+def _names_used(script: Script) -> frozenset[str]:
+    imported = {alias.name for each in script.nodes(ast.ImportFrom) for alias in each.names}
+    attributes = {each.attr for each in script.nodes(ast.Attribute)}
+    return frozenset({each.id for each in script.nodes(ast.Name)} | attributes | imported)
 
 
 def _is_metric(script: Script, node: ast.AST) -> bool:

@@ -11,7 +11,7 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
-from firstfault.lint.bindings import Binding, keyword, last_binding, number
+from firstfault.lint.bindings import Binding, bindings, keyword, last_binding, number
 from firstfault.lint.calls import last_name
 from firstfault.lint.objects import Instance, instance
 from firstfault.lint.script import Script, dotted
@@ -29,6 +29,7 @@ class Scale:
     node: ast.AST  # the BinOp or AugAssign
     operand: ast.expr  # the divisor or the factor
     divides: bool
+    factor: ast.expr  # the side of the node that is not the loss: ``1 / N``, or a name for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,7 @@ class Term:
     model: Instance | None = None  # of a model's output
     scales: tuple[Scale, ...] = ()
     entries: tuple[Entry, ...] = ()
+    one_of_several: bool = False  # a function returns this loss or another one
 
 
 CROSS_ENTROPIES = {
@@ -107,7 +109,12 @@ class _Trace:
     ) -> tuple[Term, ...]:
         before = self.of(script, node.target, node, depth - 1, entries)
         if isinstance(node.op, (ast.Div, ast.Mult)):
-            return _scaled(before, Scale(node, node.value, isinstance(node.op, ast.Div)))
+            divides = isinstance(node.op, ast.Div)
+            return (
+                _scaled(before, Scale(node, node.value, True, node.value))
+                if divides
+                else _times(script, before, node, node.value)
+            )
         if isinstance(node.op, (ast.Add, ast.Sub)):
             return (*before, *self.of(script, node.value, node, depth - 1, entries))
         return (Term("unknown", script, node.target, entries=entries),)
@@ -119,12 +126,12 @@ class _Trace:
             return self.of(script, side, at, depth - 1, entries)
 
         if isinstance(node.op, ast.Div):
-            return _scaled(inner(node.left), Scale(node, node.right, True))
+            return _scaled(inner(node.left), Scale(node, node.right, True, node.right))
         if isinstance(node.op, ast.Mult):
             left, right = inner(node.left), inner(node.right)
             if _only_unknown(left) and not _only_unknown(right):
-                return _times(right, node, node.left)
-            return _times(left, node, node.right)
+                return _times(script, right, node, node.left)
+            return _times(script, left, node, node.right)
         if isinstance(node.op, (ast.Add, ast.Sub)):
             sides = [side for side in (node.left, node.right) if number(script, side) is None]
             return tuple(term for side in sides for term in inner(side))
@@ -208,13 +215,16 @@ class _Trace:
         if len(entries) >= _CALLS or any(entry.function is each.function for each in entries):
             return (Term("unknown", entry.script, entry.call, entries=entries),)
         inside = (*entries, entry)
-        terms: list[Term] = []
+        ways: list[tuple[Term, ...]] = []
         for value in _returned(entry.callee_script, entry.function):
             chosen = _chosen(entry.callee_script, value, item)
             if chosen is not None:
-                terms += self.of(entry.callee_script, chosen, value, depth - 1, inside)
-        known = [each for each in terms if each.kind != "unknown"]
-        return tuple(known or terms) or (Term("unknown", entry.script, entry.call, entries=entries),)
+                ways.append(self.of(entry.callee_script, chosen, value, depth - 1, inside))
+        known = [way for way in ways if any(each.kind != "unknown" for each in way)]
+        if len(known) > 1:
+            known = [tuple(replace(each, one_of_several=True) for each in way) for way in known]
+        terms = [each for way in known or ways for each in way if each.kind != "unknown" or not known]
+        return tuple(terms) or (Term("unknown", entry.script, entry.call, entries=entries),)
 
 
 def _callee_name(script: Script, call: ast.Call) -> str:
@@ -296,11 +306,21 @@ def _scaled(terms: tuple[Term, ...], scale: Scale) -> tuple[Term, ...]:
     return tuple(replace(each, scales=(*each.scales, scale)) for each in terms)
 
 
-def _times(terms: tuple[Term, ...], node: ast.BinOp, factor: ast.expr) -> tuple[Term, ...]:
-    """``loss * (1 / N)`` is a division by N."""
-    if isinstance(factor, ast.BinOp) and isinstance(factor.op, ast.Div) and isinstance(factor.left, ast.Constant):
-        return _scaled(terms, Scale(node, factor.right, True))
-    return _scaled(terms, Scale(node, factor, False))
+def _times(
+    script: Script, terms: tuple[Term, ...], node: ast.BinOp | ast.AugAssign, factor: ast.expr
+) -> tuple[Term, ...]:
+    """``loss * (1 / N)`` is a division by N, also where ``1 / N`` has a name."""
+    share = _set_once(script, factor)
+    if isinstance(share, ast.BinOp) and isinstance(share.op, ast.Div) and isinstance(share.left, ast.Constant):
+        return _scaled(terms, Scale(node, share.right, True, factor))
+    return _scaled(terms, Scale(node, factor, False, factor))
+
+
+def _set_once(script: Script, node: ast.expr) -> ast.expr:
+    """What a name stands for where one assignment alone sets it; else the name."""
+    places = bindings(script, dotted(node), node) if dotted(node) else []
+    value = places[0].value if len(places) == 1 and places[0].kind == "assign" else None
+    return value if value is not None else node
 
 
 def _only_unknown(terms: tuple[Term, ...]) -> bool:

@@ -36,7 +36,7 @@ class Instance(NamedTuple):
 
 def instance(script: Script, node: ast.expr, workspace: Workspace, hops: int = _HOPS) -> Instance | None:
     """The object that an expression holds, or None where the text does not tell."""
-    if hops == 0:
+    if hops <= 0:
         return None
     if isinstance(node, ast.Call):
         return _made(script, node, workspace, hops)
@@ -114,14 +114,53 @@ def _made(script: Script, call: ast.Call, workspace: Workspace, hops: int) -> In
     if last_name(call.func) in _WRAPPERS and call.args:
         return instance(script, call.args[0], workspace, hops - 1)
     name = script.qualified(call.func)
-    if not name:
-        return None
-    defined = workspace.definition(dotted(call.func), script)
+    defined = workspace.definition(dotted(call.func), script) or _loaded(script, call, workspace)
     if defined and isinstance(defined[1], ast.ClassDef):
         return Instance(name, call, defined[0], defined[1])
+    if not name:
+        return None
     if defined and isinstance(defined[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
         return _returned(defined[0], defined[1], workspace, hops)
     return Instance(name, call, None, None)
+
+
+def _loaded(script: Script, call: ast.Call, workspace: Workspace) -> tuple[Script, ast.AST] | None:
+    """``Tagger.from_pretrained(...)`` of a class of the workspace that computes its own output."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOADERS:
+        return None
+    for owner in _classes(script, call.func.value):
+        found = workspace.definition(owner, script)
+        if found and isinstance(found[1], ast.ClassDef) and _has_method(found[1], "forward"):
+            return found
+    return None
+
+
+_LOADERS = {"from_pretrained", "from_config", "load_from_checkpoint"}
+
+
+def _classes(script: Script, node: ast.expr) -> list[str]:
+    """The class that is named, or those of the table that it is taken from: ``_, model_class = KINDS[kind]``."""
+    item: int | None = None
+    if isinstance(node, ast.Name):
+        places = bindings(script, node.id, node)
+        if not places or places[-1].value is None:
+            return [node.id]
+        node, item = places[-1].value, places[-1].item
+    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
+        node, item = node.value, node.slice.value
+    rows = _rows(script, node) if isinstance(node, ast.Subscript) else []
+    parts = [each.elts[item : item + 1] for each in rows if isinstance(each, ast.Tuple)] if item is not None else []
+    return [dotted(part) for each in parts for part in each if dotted(part)] or [dotted(node)]
+
+
+def _rows(script: Script, node: ast.Subscript) -> list[ast.expr]:
+    places = bindings(script, dotted(node.value), node) if dotted(node.value) else []
+    tables = [each.value.values for each in places if isinstance(each.value, ast.Dict)]
+    return tables[0] if len(tables) == 1 else []
+
+
+def _has_method(owner: ast.ClassDef, name: str) -> bool:
+    return any(isinstance(each, (ast.FunctionDef, ast.AsyncFunctionDef)) and each.name == name for each in owner.body)
 
 
 def _from_factory(script: Script, call: ast.Call, item: int | None, workspace: Workspace, hops: int) -> Instance | None:
@@ -138,9 +177,12 @@ def _returned(
     """A factory of the workspace: what it returns."""
     for each in script.nodes(ast.Return):
         value = each.value if script.function(each) is function else None
-        if item is not None:
-            value = value.elts[item] if isinstance(value, ast.Tuple) and item < len(value.elts) else None
-        found = instance(script, value, workspace, hops - 1) if value is not None else None
+        if item is not None and isinstance(value, ast.Call) and hops:  # it hands on what another factory returns
+            found = _from_factory(script, value, item, workspace, hops - 1)
+        else:
+            if item is not None:
+                value = value.elts[item] if isinstance(value, ast.Tuple) and item < len(value.elts) else None
+            found = instance(script, value, workspace, hops - 1) if value is not None else None
         if found is not None:
             return found
     return None

@@ -218,7 +218,12 @@ def _is_taken_apart(script: Script, call: ast.Call) -> bool:
     )
 
 
-_PADDING = re.compile(r"pad|ignore|attention_mask|attn_mask|length|-100|valid|\bmask\b.*==|==.*\bmask\b", re.IGNORECASE)
+_TEXT = r"(?:input|source|src|target|tgt|label|token|text|seq|sequence|answer|response|completion|loss)s?"
+_PADDING = re.compile(
+    r"pad|ignore|attention_mask|attn_mask|length|-100|valid|\bmask\b.*==|==.*\bmask\b"
+    rf"|{_TEXT}_mask\b|\b{_TEXT}_ids\b[^=<>]*(?:\.ne\(|!=)",
+    re.IGNORECASE,
+)
 
 
 def _is_padding_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:

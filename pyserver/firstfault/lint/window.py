@@ -1,6 +1,7 @@
 """How a script says that a window of micro-batches is full: the condition or the range, and the window's size."""
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -177,12 +178,16 @@ def window_of_range(script: Script, loop: Loop) -> Window | None:
         kind: Kind = "inner-range" if size is not None else "chunks"
         text = script.text(size) if size is not None else ""
         return Window(kind, iterable, script.span(iterable), text, size, number(script, size))
-    if _is_chunks(script, iterable):
-        return Window("chunks", loop.iter, script.span(loop.iter), "", None, None)
-    return None
+    chunks = _chunks(script, iterable)
+    if chunks is None:
+        return None
+    size = _number_of_chunks(chunks)
+    text = script.text(size) if size is not None else ""
+    return Window("chunks", loop.iter, script.span(loop.iter), text, size, number(script, size))
 
 
 _WRAPPERS = {"enumerate", "tqdm", "trange", "list", "zip", "reversed", "iter"}
+_CHUNKING = re.compile(r"micro_?(?:batch|group|step|slice)", re.IGNORECASE)  # a function that is named for it
 _CHUNKERS = {"chunk", "split", "tensor_split", "array_split", "chunk_batch", "split_batch"}
 
 
@@ -194,13 +199,23 @@ def _range_size(call: ast.Call) -> ast.expr | None:
     return call.args[1] if len(call.args) == 2 and starts_at_zero else None
 
 
-def _is_chunks(script: Script, node: ast.expr, hops: int = 2) -> bool:
+def _chunks(script: Script, node: ast.expr, hops: int = 2) -> ast.Call | None:
+    """The call that cuts a batch into micro-batches."""
     if isinstance(node, ast.Call):
-        return dotted(node.func).rpartition(".")[2] in _CHUNKERS or (
-            isinstance(node.func, ast.Attribute) and node.func.attr in _CHUNKERS
-        )
+        name = last_name(node.func)
+        return node if name in _CHUNKERS or _CHUNKING.search(name) else None
     binding = last_binding(script, dotted(node), node) if dotted(node) else None
-    return bool(hops and binding and binding.value is not None and _is_chunks(script, binding.value, hops - 1))
+    return _chunks(script, binding.value, hops - 1) if hops and binding and binding.value is not None else None
+
+
+def _number_of_chunks(call: ast.Call) -> ast.expr | None:
+    """N of ``batch.chunk(N)`` and ``torch.chunk(batch, N)``; ``split`` is given rows."""
+    if last_name(call.func) not in ("chunk", "tensor_split", "array_split"):
+        return None
+    of_a_module = isinstance(call.func, ast.Attribute) and dotted(call.func.value) in ("torch", "np", "numpy")
+    given = call.args[1:2] if of_a_module or isinstance(call.func, ast.Name) else call.args[:1]
+    named = keyword(call, "chunks")
+    return given[0] if given else named
 
 
 def window_of_context(script: Script, call: ast.Call) -> Window:

@@ -6,7 +6,7 @@ wherever the text does not show that the result would be right.
 """
 
 import ast
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 from firstfault.lint import placement
 from firstfault.lint.averaging import Averaging
@@ -154,15 +154,9 @@ def _divided_in_backward(plan: Plan, division: ast.AST) -> list[Edit] | None:
         return None
     if any(plan.computed is each for each in plan.backward):
         return None
-    loss = division.right if division.left is not _loss_side(division, plan.average.scale.operand) else division.left
+    loss = division.right if division.left is plan.average.scale.factor else division.left
     counted = placement.insert_after(script, plan.computed, _count_lines(plan))
     return [counted, Edit(script.span(division), f"{script.text(loss)} * {_weight(plan)}")]
-
-
-def _loss_side(division: ast.BinOp, operand: ast.expr) -> ast.expr:
-    """The side that is not the divisor; of ``1 / N * loss`` it is the right one."""
-    inside = {id(each) for each in ast.walk(division.left)}
-    return division.right if id(operand) in inside else division.left
 
 
 def _divided_before(plan: Plan, division: ast.AST, statement: ast.stmt) -> list[Edit] | None:
@@ -173,6 +167,8 @@ def _divided_before(plan: Plan, division: ast.AST, statement: ast.stmt) -> list[
     nearest = last_binding(script, loss.id, plan.loop.backwards[0].node)
     if nearest is None or nearest.node is not statement:
         return None
+    if statement is not plan.computed and _takes_a_part(statement, division):
+        return _part_divided(plan, division, statement, loss)
     read = placement.is_read_elsewhere(script, loss.id, plan.computed, statement, plan.backward)
     if statement is plan.computed:
         return _computed_and_divided(plan, division, statement, loss, read)
@@ -194,6 +190,27 @@ def _divides_itself(statement: ast.stmt, division: ast.AST, name: str) -> bool:
         return False
     sides = (division.left, division.right) if isinstance(division, ast.BinOp) else ()
     return any(isinstance(each, ast.Name) and each.id == name for each in sides)
+
+
+def _takes_a_part(statement: ast.stmt, division: ast.AST) -> TypeGuard[ast.Assign]:
+    """``loss = outputs.loss / N``, ``loss = outputs[0] / N``."""
+    plain = isinstance(statement, ast.Assign) and statement.value is division and len(statement.targets) == 1
+    divides = isinstance(division, ast.BinOp) and isinstance(division.op, ast.Div)
+    return plain and divides and isinstance(division.left, (ast.Attribute, ast.Subscript))  # type: ignore[attr-defined]
+
+
+def _part_divided(plan: Plan, division: ast.AST, statement: ast.Assign, loss: ast.Name) -> list[Edit] | None:
+    """The count stands behind the call of the model, the weight where the part is taken."""
+    script = plan.script
+    assert isinstance(division, ast.BinOp)
+    if not all(placement.dominates(script, statement, each) for each in plan.backward):
+        return None
+    counted = placement.insert_after(script, plan.computed, _count_lines(plan))
+    mean = script.text(division.left)
+    if not placement.is_read_elsewhere(script, loss.id, statement, statement, plan.backward):
+        return [counted, Edit(script.span(division), mean), *_weighted(plan, loss)]
+    kept = placement.insert_after(script, statement, [f"{plan.names.loss} = {mean} * {_weight(plan)}"])
+    return [counted, kept, *_weighted(plan, loss, plan.names.loss)]
 
 
 def _computed_and_divided(

@@ -124,6 +124,8 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
     for term in terms:
         average = averaging(script, loop, backward, term)
         count = varying_count(term, script, workspace) if average else None
+        if term.one_of_several and count is None:
+            return None  # perhaps it is this loss that is returned
         if average is not None and count is not None and loop.window is not None:
             place = _place(script, average, backward)
             message = _message(script, loop.window, average, count, backward)
