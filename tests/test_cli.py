@@ -35,6 +35,35 @@ def test_the_answer_stands_in_the_first_three_lines() -> None:
     assert todo.startswith("Do:")
 
 
+def test_what_is_to_be_done_is_said_once() -> None:
+    text = firstfault("diagnose", str(CASES / "value-rank2.log")).stdout.decode()
+    todo = text.splitlines()[2].removeprefix("Do:").strip()
+    assert text.count(todo) == 1
+    assert "\nOtherwise\n" in text
+
+
+def test_a_missing_fact_is_asked_for_in_a_sentence() -> None:
+    log = b"RuntimeError: DataLoader worker (pid(s) 4242) exited unexpectedly\n"
+    assert "\nDo:     Find out what ended worker" in firstfault("diagnose", "-", stdin=log).stdout.decode()
+
+
+def test_the_report_names_its_page() -> None:
+    text = firstfault("diagnose", str(CASES / "value-rank2.log")).stdout.decode()
+    (name,) = [line.rsplit(" ", 1)[1] for line in text.splitlines() if line.startswith("More: firstfault explain ")]
+    assert name == answer(str(CASES / "value-rank2.log"))["initiating"]["signature"]
+    assert firstfault("explain", name).returncode == 0
+
+
+def test_one_line_is_one_line() -> None:
+    assert "Read 1 line of 1 file" in firstfault("diagnose", "-", stdin=b"ValueError: boom\n").stdout.decode()
+
+
+@pytest.mark.parametrize("bad", [b"\x1b]0;owned\x07", b"\x1b[", "\u009b2J".encode(), b"\x08\x08", b"\x7f", b"\x0e"])
+def test_no_control_character_of_a_log_is_printed(bad: bytes) -> None:
+    done = firstfault("diagnose", "-", stdin=b"[rank0]: ValueError: boom " + bad + b" owned\n")
+    assert not [each for each in done.stdout.decode() if not each.isprintable() and each != "\n"]
+
+
 def test_json_has_the_shape_that_is_promised() -> None:
     report = answer(str(CASES / "value-rank2.log"))
     assert list(report) == [

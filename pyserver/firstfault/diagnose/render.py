@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from firstfault.diagnose.report import Collateral, Evidence, Initiating, Report
+from firstfault.diagnose.report import Evidence, Initiating, Report
 
 BOLD, DIM, RED, YELLOW, GREEN, CYAN, RESET = (
     "\x1b[1m",
@@ -112,7 +112,7 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield from _evidence(first)
     yield from _fixes(report)
     yield from _open_questions(report)
-    yield from _followers(report.collateral)
+    yield from _followers(report, first)
     yield "", ""
     yield DIM, f"More: firstfault explain {first.signature}"
     yield DIM, _read_line(report)
@@ -122,8 +122,15 @@ def _next_action(report: Report) -> str:
     if report.verdict == "established" and report.fix:
         return report.fix[0]
     if report.missing:
-        return f"Find out: {report.missing[0].fact}"
+        return _find_out(report.missing[0].fact)
     return report.fix[0] if report.fix else "Read the evidence below."
+
+
+def _find_out(fact: str) -> str:
+    """``Which rank is silent.`` -> ``Find out which rank is silent.``"""
+    first, _, rest = fact.partition(" ")
+    joined = "" if first in ("Whether", "Which", "What", "Why", "Who", "How", "Where", "When") else ":"
+    return f"Find out{joined} {first.lower() if first.istitle() else first} {rest}".rstrip()
 
 
 def _reasons(report: Report, first: Initiating) -> Iterator[tuple[str, str]]:
@@ -155,11 +162,13 @@ def _visible(text: str) -> str:
 
 
 def _fixes(report: Report) -> Iterator[tuple[str, str]]:
-    if report.fix:
+    established = report.verdict == "established"
+    fixes = report.fix[1:] if established else report.fix  # the first stands at the top
+    if fixes:
         yield "", ""
-        yield BOLD, "Fix" if report.verdict == "established" else "What usually helps"
-        for number, fix in enumerate(report.fix, start=1):
-            yield "", f"  {number}. {fix}"
+        yield BOLD, "Otherwise" if established else "What usually helps"
+        for number, fix in enumerate(fixes, start=1):
+            yield "", f"  {number}. {fix}" if len(fixes) > 1 else f"  {fix}"
     if report.verify:
         yield "", ""
         yield BOLD, "Verify"
@@ -178,7 +187,9 @@ def _open_questions(report: Report) -> Iterator[tuple[str, str]]:
         yield "", f"  Suspect: rank {suspect.rank} ({suspect.because})"
 
 
-def _followers(collateral: tuple[Collateral, ...]) -> Iterator[tuple[str, str]]:
+def _followers(report: Report, first: Initiating) -> Iterator[tuple[str, str]]:
+    """What is no first failure; the first one's own words again, from no other rank, are no news."""
+    collateral = [each for each in report.collateral if each.ranks or each.signature != first.signature]
     if not collateral:
         return
     yield "", ""
