@@ -7,7 +7,7 @@ import ast
 import re
 from typing import Literal, NamedTuple
 
-from firstfault.lint.bindings import last_binding
+from firstfault.lint.bindings import Binding, last_binding
 from firstfault.lint.script import Script, dotted
 
 Receiver = Literal[
@@ -75,11 +75,28 @@ def origin(script: Script, node: ast.expr, hops: int = 4) -> str:
     name = dotted(node)
     binding = last_binding(script, name, node) if name else None
     value = binding.value if binding else None
+    if binding is not None and binding.kind == "loop":
+        value = _walked_over(script, binding)
     if isinstance(value, ast.IfExp):
         value = value.body if not isinstance(value.body, ast.Constant) else value.orelse
     if isinstance(value, ast.Call):
         return script.qualified(value.func)
     return origin(script, value, hops - 1) if value is not None and hops and dotted(value) else ""
+
+
+def _walked_over(script: Script, binding: Binding) -> ast.expr | None:
+    """``actor_optimizer`` of ``for net, o in ((actor, actor_optimizer), (critic, critic_optimizer))``."""
+    loop = script.parent(binding.node)
+    rows = loop.iter if isinstance(loop, (ast.For, ast.AsyncFor)) else None
+    if not isinstance(rows, (ast.Tuple, ast.List)) or not rows.elts:
+        return None
+    target, first = binding.node, rows.elts[0]
+    if not isinstance(target, ast.Tuple):
+        return first
+    names = [dotted(each) for each in target.elts]
+    if not isinstance(first, (ast.Tuple, ast.List)) or len(first.elts) != len(names) or binding.name not in names:
+        return None
+    return first.elts[names.index(binding.name)]
 
 
 def _backward(script: Script, call: ast.Call) -> Backward | None:
