@@ -20,6 +20,7 @@ from firstfault.lint.reductions import is_scalar
 from firstfault.lint.script import LOOPS, Script
 from firstfault.lint.training_loop import TrainingLoop, called_function, calls_in
 from firstfault.lint.window import Window
+from firstfault.text import Span
 
 _WEIGHT = re.compile(r"weight|coef|lambda|alpha|beta|gamma|^lam|_w$|^w_|balance|temperature", re.IGNORECASE)
 _SCALES_GRADIENTS = re.compile(r"scale_grad|multiply_grad|rescale|divide_grad|average_grad|normali[sz]e_grad", re.I)
@@ -123,6 +124,27 @@ def scales_rate(script: Script, window: Window) -> bool:
 
 def _words(script: Script, node: ast.expr) -> str:
     return script.text(node) if isinstance(node, (ast.Subscript, ast.BinOp)) else last_name(node)
+
+
+def true_span(script: Script, node: ast.expr) -> Span | None:
+    """The place of an expression, also inside an f-string, whose parts Python places rightly only since 3.12."""
+    wanted = ast.unparse(node)
+    if _reads_as(script.text(node), wanted):
+        return script.span(node)
+    statement = script.span(script.statement(node))
+    start, end = (script.table.offset(each) for each in statement)
+    text = script.source[start:end]
+    if text.count(wanted) != 1:
+        return None
+    at = start + text.index(wanted)
+    return Span(script.table.position(at), script.table.position(at + len(wanted)))
+
+
+def _reads_as(text: str, wanted: str) -> bool:
+    try:
+        return ast.unparse(ast.parse(f"({text})", mode="eval")) == wanted
+    except (SyntaxError, ValueError):
+        return False
 
 
 def exclusive(script: Script, first: ast.AST, second: ast.AST) -> bool:
