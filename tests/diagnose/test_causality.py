@@ -311,3 +311,111 @@ def test_a_loggers_words_on_the_line_of_the_header_count() -> None:
         '(Worker pid=232) ERROR 03-02 08:25:25 pool.py:226]   File "/home/ann/lab/pool.py", line 3, in run\n'
     )
     assert first(diagnosed(text))[0] == "nccl-system-error"
+
+
+def watchdog(rank: int, text: str) -> str:
+    head = f"[rank{rank}]:[E304 10:00:0{rank}.5 ProcessGroupNCCL.cpp:629]"
+    return f"{head} [PG ID 0 PG GUID 0(default_pg) Rank {rank}] {text}\n"
+
+
+def timed_out(rank: int, enqueued: int = 79) -> str:
+    return watchdog(
+        rank,
+        "failure detected by watchdog at work sequence id: 78 PG status: last enqueued work: "
+        f"{enqueued}, last completed work: 77",
+    )
+
+
+CAUGHT = (
+    "[rank1]:[E304 10:00:01.4 ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: "
+    "WorkNCCL(SeqNum=78, OpType=BROADCAST, NumelIn=4, NumelOut=4, Timeout(ms)=600000) ran for 600088 milliseconds "
+    "before timing out.\n"
+)
+DUMPED = (
+    "Received a dump signal due to a collective timeout from  rank 1 and we will try our best to dump the debug info. "
+    "Last enqueued NCCL work: 77, last completed NCCL work: 77."
+)
+
+
+def test_a_rank_that_never_issued_the_collective_is_suspected() -> None:
+    report = diagnosed(CAUGHT + timed_out(1) + timed_out(2, 80) + watchdog(3, DUMPED))
+    assert first(report) == ("watchdog-timeout", 3)
+    assert report.verdict == "symptom-only"
+    assert "enqueued 77" in report.suspects[0].because
+    assert any("Last enqueued NCCL work: 77" in each.text for each in report.initiating.evidence)  # type: ignore[union-attr]
+
+
+def test_two_ranks_that_stayed_behind_are_both_suspects() -> None:
+    text = CAUGHT + "".join(timed_out(rank) for rank in (1, 2, 5)) + watchdog(0, DUMPED) + watchdog(4, DUMPED)
+    report = diagnosed(text)
+    assert first(report)[1] is None
+    assert [each.rank for each in report.suspects] == [0, 4]
+
+
+def test_a_rank_that_ran_ahead_less_far_is_not_behind() -> None:
+    report = diagnosed(CAUGHT + timed_out(1, 84) + timed_out(2, 78) + timed_out(3, 79))
+    assert first(report)[1] is None
+    assert report.suspects == ()
+
+
+def test_counters_of_different_groups_are_not_compared() -> None:
+    other = watchdog(3, DUMPED).replace("PG ID 0 PG GUID 0(default_pg)", "PG ID 2 PG GUID 9(tensor)")
+    report = diagnosed(CAUGHT + timed_out(1) + timed_out(2) + other)
+    assert not [each for each in report.suspects if "enqueued" in each.because]
+
+
+def test_a_rank_whose_watchdog_line_is_cut_off_is_not_silent() -> None:
+    report = diagnosed(CAUGHT + "[rank4]:[E304 10:00:01.9 ProcessGroupNCCL.cpp:632] [Ra\n")
+    assert first(report) == ("watchdog-timeout", None)
+    assert report.suspects == ()
+
+
+def test_of_two_ranks_that_disagree_none_is_the_first() -> None:
+    print_of = "CollectiveFingerPrint(SequenceNumber=3, OpType={}, TensorShape=[4])"
+    text = (
+        f"[rank1]: RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: "
+        f"{print_of.format('ALLREDUCE')}, but Rank 0 is running collective: {print_of.format('BROADCAST')}.\n"
+    )
+    report = diagnosed(text)
+    assert first(report) == ("collective-mismatch", None)
+    assert [each.rank for each in report.suspects] == [0, 1]
+
+
+def test_a_cut_traceback_among_several_ranks_names_no_rank() -> None:
+    text = "[rank0]: step 3 loss 0.5\n[rank1]: step 3 loss 0.5\n" + traceback(1, "")
+    assert first(diagnosed(text)) == ("unknown-failure", None)
+
+
+def test_a_restart_without_any_progress_does_not_heal_the_attempt_before() -> None:
+    agent = "torch.distributed.elastic.agent.server.api:[default]"
+    text = (
+        "step 1 loss 0.9\n"
+        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 70) of binary: x\n"
+        f"INFO:{agent} Worker group FAILED. 3/3 attempts left; will restart worker group\n"
+        f"INFO:{agent} Starting worker group\n"
+    )
+    assert first(diagnosed(text))[0] == "sigkill"
+    assert diagnosed(text + "step 2 loss 0.8\nstep 3 loss 0.7\n").verdict == "no-failure"
+
+
+def test_one_rank_alone_in_the_text_is_no_witness_for_others() -> None:
+    report = diagnosed("[rank2]: step 3 loss nan\n[rank2]: RuntimeError: loss is nan, stop\n")
+    assert report.initiating is not None
+    assert "others" not in report.initiating.reason
+
+
+def test_an_exception_behind_words_that_no_prefix_describes() -> None:
+    text = "U | 10:21 | pool | RuntimeError: CUDA out of memory. Tried to allocate 3.39 GiB. GPU 0 has\n"
+    assert first(diagnosed(text))[0] == "cuda-oom"
+    unknown = diagnosed("U | 10:21 | pool | PoolError: the third part is gone\n")
+    assert (first(unknown)[0], unknown.verdict) == ("unknown-failure", "symptom-only")
+
+
+def test_a_ray_task_whose_own_traceback_is_cut_is_unknown() -> None:
+    text = (
+        HEAD + "ray.exceptions.RayTaskError(PoolError): ray::Runner.run() (pid=104, ip=10.0.0.7)\n"
+        '  File "/home/ann/lab/pool.py", line 94, in run\n    self.fit()\n'
+    )
+    report = diagnosed(text)
+    assert (first(report)[0], report.verdict) == ("unknown-failure", "symptom-only")
+    assert first(diagnosed(text + "ValueError: bad row\n"))[0] == "user-exception"

@@ -84,3 +84,12 @@ def test_an_error_file_that_the_agent_prints() -> None:
         '      "py_callstack": "Traceback (most recent call last):\\n  File \\"/home/ann/lab/serve.py\\", line 31\\n"\n'
     )
     assert shape(text) == [[("OSError", "no shared segment", None)]]
+
+
+def test_a_text_that_was_pasted_indented() -> None:
+    assert shape("".join(f"    {line}\n" for line in BODY)) == [[("OSError", "no shared segment", None)]]
+
+
+def test_mpirun_tags_the_second_half_of_a_line_too() -> None:
+    log = read("[1,19]<stderr>:OSError[1,19]<stderr>:: no shared segment\n")
+    assert [(each.blocks[0].message, each.blocks[0].at.tags.rank) for each in log.raised] == [("no shared segment", 19)]

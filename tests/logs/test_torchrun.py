@@ -62,3 +62,11 @@ def test_agent_lines_name_first_exits_and_ended_pids() -> None:
     )
     assert [(each.code, each.local_rank, each.pid) for each in log.exits] == [(-9, 0, 95224), (1, 2, 7)]
     assert log.closed_pids == {95225}
+
+
+def test_agents_of_other_versions_word_an_exit_otherwise() -> None:
+    log = read(
+        "Child process 71952 (local_rank 0) FAILED (exitcode 1)\n"
+        "E0304 10:00:00.000000 9 torch/x.py:1] failed (exitcode: -9) for binary at /bin/python with local_rank: 3\n"
+    )
+    assert [(each.code, each.local_rank, each.pid) for each in log.exits] == [(1, 0, 71952), (-9, 3, 0)]

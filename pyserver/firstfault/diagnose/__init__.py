@@ -4,7 +4,7 @@ from firstfault.diagnose.assemble import no_failure, report_of
 from firstfault.diagnose.causality import decide
 from firstfault.diagnose.evidence import Case
 from firstfault.diagnose.failures import Failure, failures_of
-from firstfault.diagnose.progress import last_attempt, went_on
+from firstfault.diagnose.progress import last_attempt, shows_progress, went_on
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.report import Report
 from firstfault.library import Library
@@ -15,7 +15,7 @@ def diagnose(log: Log, library: Library) -> Report:
     """What failed first in the last attempt that the log shows; an earlier one where the last only echoes it."""
     current, earlier = last_attempt(log)
     report = _diagnose(current, library)
-    if earlier and report.initiating is not None and _only_echoes(report, library):
+    if earlier and (_only_echoes(report, library) if report.initiating else not shows_progress(current)):
         return _diagnose(log, library)._replace(read=report.read)
     return report
 

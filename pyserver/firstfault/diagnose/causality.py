@@ -9,8 +9,10 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
+from firstfault.diagnose import sequence
 from firstfault.diagnose.evidence import (
     DEATHS,
+    PAIRWISE,
     Case,
     Choice,
     contradictions_of,
@@ -22,11 +24,13 @@ from firstfault.diagnose.evidence import (
     only_observed,
     reporting,
     same,
+    silent_ranks,
     suspects_of,
     why_first,
     without_consequences,
 )
 from firstfault.diagnose.failures import Failure
+from firstfault.diagnose.match import spoken_of
 from firstfault.diagnose.progress import STEP, reported_errors
 from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Suspect
@@ -49,6 +53,7 @@ WORK = re.compile(
     r"|cach|pack|writ|read|evaluat|generat|merg)\w*",
     re.IGNORECASE,
 )
+MANY_RANKS = 2
 NOBODY = Owner(None, None, None)
 
 Step = Callable[[Case], Choice | None]
@@ -65,7 +70,10 @@ def decide(case: Case) -> Verdict:
     for step in STEPS:
         choice = step(case)
         if choice is not None:
-            return Verdict(choice, suspects_of(choice, case), contradictions_of(choice, case.log))
+            suspects = suspects_of(choice, case)
+            if choice.failure.signature.id in TIMEOUTS:
+                suspects = sequence.suspects(case.log) or suspects
+            return Verdict(choice, suspects, contradictions_of(choice, case.log))
     return Verdict(None, (), ())
 
 
@@ -128,6 +136,9 @@ def _earliest_initiating(case: Case) -> Choice | None:
         return Choice(source, source.owner, False, reason)
     if on_all_ranks(alike, case):
         return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
+    if first.signature.id in PAIRWISE:
+        reason = "Ranks disagree, and the text does not tell which of them is the odd one."
+        return Choice(first, NOBODY, False, reason)
     if only_observed(first):
         reason = "The watchdog of one rank saw it; which rank failed first is not in the text."
         return Choice(first, Owner(None, None, first.owner.host), False, reason)
@@ -150,9 +161,13 @@ def _source_of_nan(alike: list[Failure], case: Case) -> Failure | None:
         and STEP.search(line.text)
         for line in case.log.lines
     )
-    if others and not finite_after:
+    if not (finite_after if others else _finite_elsewhere(case, first)):
         return None
     return next((each for each in alike if each.owner.rank == first), None)
+
+
+def _finite_elsewhere(case: Case, nan_rank: int | None) -> bool:
+    return any(line.tags.rank not in (None, nan_rank) and STEP.search(line.text) for line in case.log.lines)
 
 
 def _left_early(case: Case) -> Choice | None:
@@ -205,7 +220,7 @@ def _busy(case: Case) -> Choice | None:
     last = next((line for line in reversed(before) if line.text.strip()), None)
     if last is None or not _unfinished_work(last, before):
         return None
-    silent = sorted(case.ranks.known - spoke)
+    silent = silent_ranks(case)
     owner = Owner(silent[0], "inferred", None) if len(silent) == 1 else NOBODY
     values = {**timeouts[0].captures, **({"rank": str(silent[0])} if len(silent) == 1 else {})}
     lines = (last, *timeouts[0].lines)
@@ -230,9 +245,8 @@ def _either(case: Case) -> Choice | None:
     died = [each for each in either if each.signature.id in DEATHS and each.raised and each.owner.rank is not None]
     if died and {each.owner.rank for each in either} == {died[0].owner.rank}:
         return Choice(died[0], died[0].owner, False, f"Rank {died[0].owner.rank} alone died; the others lost it.")
-    waiting = reporting(case.failures)
-    silent = sorted(case.ranks.known - waiting)
-    if len(silent) == 1 and len(waiting) >= 1:
+    silent = silent_ranks(case)
+    if len(silent) == 1 and reporting(case.failures):
         reason = f"All other ranks report that they waited; rank {silent[0]} alone printed no failure."
         return Choice(either[0], Owner(silent[0], "inferred", None), False, reason)
     if len({each.owner.rank for each in either}) == 1 and len(case.ranks.known) <= 1 and either[0].block is None:
@@ -290,7 +304,7 @@ def _reactive_only(case: Case) -> Choice | None:
     shown = [each for each in follows if each.raised is not None and each.signature.id != "child-failed"] or follows
     first = shown[0]
     spoke = reporting(case.failures)
-    silent = sorted(case.ranks.known - spoke)
+    silent = silent_ranks(case)
     if len(silent) == 1 and spoke:
         reason = f"Rank {silent[0]} alone printed no failure, while the others lost their connection."
         return Choice(first, Owner(silent[0], "inferred", None), False, reason)
@@ -302,7 +316,8 @@ def _cut_traceback(case: Case) -> Choice | None:
     cut = [each for each in case.failures if cut_off(each)]
     if not cut:
         return None
-    return Choice(cut[-1], cut[-1].owner, False, "The text ends before the line that names the exception.")
+    owner = cut[-1].owner if len(case.ranks.known) < MANY_RANKS else NOBODY
+    return Choice(cut[-1], owner, False, "The text ends before the line that names the exception.")
 
 
 def _unexplained(case: Case) -> Choice | None:
@@ -310,9 +325,16 @@ def _unexplained(case: Case) -> Choice | None:
     lines = reported_errors(case.log)
     if not lines:
         return None
-    owner = case.ranks.of_line(lines[0])
+    for line in lines:
+        found = spoken_of(line.text, case.library)
+        if found is not None:
+            owner = case.ranks.of_line(line, found.captures)
+            failure = Failure(
+                found.signature, found.signature.role, found.captures, owner, (line,), None, None, None, True
+            )
+            return Choice(failure, owner, False, "It is the only error in the text that is known.")
     signature = case.library.signatures["unknown-failure"]
-    failure = Failure(signature, "either", {}, owner, tuple(lines[:3]), None, None, None, False)
+    failure = Failure(signature, "either", {}, NOBODY, tuple(lines[:3]), None, None, None, False)
     return Choice(failure, NOBODY, False, "The text reports an error here, and no progress follows it.")
 
 
@@ -333,6 +355,7 @@ STEPS: tuple[Step, ...] = (
     _earliest_initiating,
     _left_early,
     _busy,
+    sequence.behind,
     _either,
     _died,
     _table,

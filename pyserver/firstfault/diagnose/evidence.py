@@ -13,6 +13,10 @@ from firstfault.logs.log import Log
 DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
 AGENT_SAYS = frozenset(("closing-signal", "child-failed"))
 NUMBERS = re.compile(r"\d+")
+WATCHDOG_ERROR = re.compile(r"\[[EF](?:\d{3,4} [\d:.]+)? ProcessGroup")
+# Two ranks disagree in these; the message does not tell which of them is the odd one.
+PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-mismatch"))
+PAIR = ("first", "other", "unlike")
 MANY = 4
 
 
@@ -54,6 +58,16 @@ def reporting(failures: list[Failure]) -> set[int]:
     """Ranks that printed a failure of their own; what the launcher says of them does not count."""
     own = [each for each in failures if not only_exit(each) and each.signature.id not in AGENT_SAYS]
     return {each.owner.rank for each in own if each.owner.rank is not None}
+
+
+def silent_ranks(case: Case) -> list[int]:
+    """Ranks that exist and report no failure; what a watchdog marks as an error counts as a report."""
+    complaining = {
+        line.tags.rank
+        for line in case.log.lines
+        if (line.tags.source or "").startswith("ProcessGroup") and WATCHDOG_ERROR.search(line.raw)
+    }
+    return sorted(case.ranks.known - reporting(case.failures) - complaining)
 
 
 def only_exit(failure: Failure) -> bool:
@@ -131,11 +145,13 @@ def suspects_of(choice: Choice, case: Case) -> tuple[Suspect, ...]:
         return tuple(Suspect(rank, "named by the message") for rank in culprits)
     if choice.failure.role == "initiating" and only_observed(choice.failure) and choice.failure.owner.rank is not None:
         return (Suspect(choice.failure.owner.rank, "its watchdog reported the fault"),)
+    if choice.failure.signature.id in PAIRWISE and not choice.everywhere:
+        pair = sorted({int(choice.failure.captures[name]) for name in PAIR if name in choice.failure.captures})
+        return tuple(Suspect(rank, "one of the ranks that disagree") for rank in pair if choice.owner.rank is None)
     if choice.everywhere or choice.failure.role == "initiating":
         return ()
-    spoke = reporting(case.failures)
-    silent = sorted(case.ranks.known - spoke)
-    if len(silent) > MANY or not spoke:
+    silent = silent_ranks(case)
+    if len(silent) > MANY or not reporting(case.failures):
         return ()
     return tuple(Suspect(rank, "printed no failure of its own") for rank in silent)
 

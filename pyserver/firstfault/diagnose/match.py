@@ -4,6 +4,7 @@ A signature's literals are the gate: only signatures one of whose literals is in
 several match one event the narrower wins (``narrows``), then the more specific kind of pattern, then the longer match.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ RECORD_LINES = 3
 ONLY_RANK = "only_rank"
 WRAPPED_WIDTH = 60
 NO_TAGS = Tags()
+SPOKEN = re.compile(r"(?:^|[\s|>\]])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)")
 HEADER = "Traceback (most recent call last):"
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
 
@@ -74,6 +76,15 @@ def best(event: Event, signatures: Sequence[Signature]) -> Found | None:
     outranked = {wider for hit in hits for wider in hit.signature.narrows}
     kept = [hit for hit in hits if hit.signature.id not in outranked] or hits
     return max(kept, key=lambda hit: (hit.kind, hit.length), default=None)
+
+
+def spoken_of(text: str, library: Library) -> Found | None:
+    """The class of an exception that a line names somewhere, behind words of a logger that no prefix describes."""
+    named = SPOKEN.search(text)
+    if named is None:
+        return None
+    signatures = [each for each in library.signatures.holding(text) if not _decided_by_engine(each)]
+    return best(Event(named["type"], named["message"], None, "", None), signatures)
 
 
 def block_event(block: Block) -> Event:

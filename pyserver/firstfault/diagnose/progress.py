@@ -30,7 +30,8 @@ RESTART = re.compile(r"will restart worker group|Restarting worker group|Stoppin
 REPORTS = re.compile(
     r"(?:^|[\s\[|(:])(?:ERROR|CRITICAL|FATAL)(?:[\s\]|:)]|$)|^(?:[Ff]atal|[Ee]rror)(?: error)?: \S"
     r"|\b(?:code|status)(?:: {1,12}| ?= ?| )-?[1-9]\d{0,2}\b|\(core dumped\)"
-    r"|^Exception raised from \w|^\S.{0,200} FAILED$"
+    r"|^Exception raised from \w|^frame #\d+: .+ \+ 0x|^\S.{0,200} FAILED$|^[\w.\-]{2,40}: (?:fatal )?error: \S"
+    r"|(?:^|[\s|>\]])(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S"
 )
 REPORT_MARKS = (
     "ERROR",
@@ -43,6 +44,8 @@ REPORT_MARKS = (
     "Code",
     "core dumped",
     "raised from",
+    "frame #",
+    "Exception: ",
     "FAILED",
 )
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|", "`")
@@ -77,6 +80,10 @@ def went_on(failure: Failure, log: Log) -> bool:
     after = [line for line in log.lines if line.order > last and _same_writer(line, failure, log)]
     fresh = {_shape(line) for line in after if STEP.search(line.text)} - before
     return len(fresh) >= AFTER or any(FINISHED.search(line.text) for line in after)
+
+
+def shows_progress(log: Log) -> bool:
+    return any(STEP.search(line.text) or FINISHED.search(line.text) for line in log.lines)
 
 
 def _same_writer(line: Line, failure: Failure, log: Log) -> bool:

@@ -29,7 +29,15 @@ def learn(marked: Iterable[str], lines: Sequence[str]) -> "re.Pattern[str] | Non
     headers = {NUMBER.sub("0", found["before"]) for text in texts if (found := HEADER.match(text))}
     known |= {shape for shape in shapes if shape in headers}
     kept = [shape for shape in sorted(known, key=len, reverse=True) if _is_prefix(shape, lines)]
+    if not kept and (indentation := _indentation(texts)):
+        return re.compile(indentation)
     return re.compile("|".join(map(_pattern, kept))) if kept else None
+
+
+def _indentation(texts: list[str]) -> str | None:
+    """What stands before all headers of a text that was pasted indented."""
+    heads = {text[: text.index("Traceback (")] for text in texts if text.lstrip().startswith("Traceback (")}
+    return heads.pop() if len(heads) == 1 and all(each and each.isspace() for each in heads) else None
 
 
 def writer(prefix: str) -> str:

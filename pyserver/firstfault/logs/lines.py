@@ -104,6 +104,9 @@ class Cleaner:
                 if value is not None and name in _TAG_NAMES:
                     known.setdefault(name, int(value) if name in _NUMBERS else value)
             text = text[match.end() :]
+            if "<std" in match[0]:
+                # mpirun tags each write, also the second half of a line.
+                text = text.replace(match[0], "")
         return (Tags(**known) if known else _NO_TAGS), text.rstrip()  # type: ignore[arg-type]
 
     def _prefix(self, text: str) -> re.Match[str] | None:

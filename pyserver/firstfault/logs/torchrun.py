@@ -13,8 +13,14 @@ FIELD = re.compile(r"\s{0,4}(?P<name>time|host|rank|exitcode|error_file|tracebac
 ROOT = gated(r"\s*Root Cause \(first observed failure\):", "Root Cause (first observed failure)")
 FAILED = gated(r"\S.{0,300} FAILED\s*$", " FAILED")
 AGENT_EXIT = gated(
-    r"failed \(exitcode: (?P<code>-?\d{1,6})\)(?: local_rank: (?P<local_rank>\d{1,5}))? \(pid: (?P<pid>\d{1,10})\)",
+    r"failed \(exitcode: (?P<code>-?\d{1,6})\)(?:.{0,300}?local_rank: (?P<local_rank>\d{1,5}))?"
+    r"(?: \((?:pid|process ID): (?P<pid>\d{1,10})\))?",
     "failed (exitcode: ",
+)
+# torch 1.9 warns before it raises.
+CHILD_FAILED = gated(
+    r"Child process (?P<pid>\d{1,10}) \(local_rank (?P<local_rank>\d{1,5})\) FAILED \(exitcode (?P<code>-?\d{1,6})\)",
+    "Child process ",
 )
 CLOSING = gated(
     r"(?:Sending process (?P<pid>\d{1,10}) closing signal|Unable to shutdown process (?P<hard>\d{1,10}) )",
@@ -52,8 +58,8 @@ def exits_in(lines: Sequence[Line]) -> tuple[list[Exit], set[int]]:
     """The first failures that agents named outside of a table, and the pids that agents ended themselves."""
     exits, closed = list[Exit](), set[int]()
     for line in lines:
-        if found := AGENT_EXIT.search(line.text):
-            exits.append(Exit(int(found["code"]), _number(found["local_rank"]), int(found["pid"]), line))
+        if found := AGENT_EXIT.search(line.text) or CHILD_FAILED.search(line.text):
+            exits.append(Exit(int(found["code"]), _number(found["local_rank"]), int(found["pid"] or 0), line))
         elif found := CLOSING.search(line.text):
             closed.add(int(found["pid"] or found["hard"]))
     return exits, closed

@@ -52,6 +52,8 @@ TERMINATE = gated(
 WHAT = gated(r"\s*what\(\): {0,3}(?P<message>.*)$", "what():")
 # A paste that lost its line ends has the message on the line of the death itself.
 WHAT_BEHIND = gated(r"terminate called.{1,250}?what\(\): {0,3}(?P<message>.*)$", "what():")
+# Ray raises the task's own exception anew; the frames below its line are those of the worker.
+TASK = gated(r"RayTaskError\(", "RayTaskError(")
 WRAPPED = gated(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)", "Original Traceback", "(RANK ")
 WRAPS_NEXT = gated(r"terminated with the following error|^ray::|\n ?ray::", "terminated with", "ray::")
 REPEATED = gated(r"\s*\[Previous line repeated \d+ more times?\]", "[Previous line repeated")
@@ -174,6 +176,10 @@ class _Reader:
         loose = 0
         while self.at < len(self.lines) and len(parts) < MESSAGE_LINES:
             line = self.lines[self.at]
+            if _frame(line) and TASK.search(type_):
+                inner += self._traceback([])
+                lines = [*lines, *(each for block in inner for each in block.lines)]
+                continue
             if WRAPPED.search(line.text) or (HEADER.search(line.text) and WRAPS_NEXT.search("\n".join(parts))):
                 self.at += 1
                 inner += self._quoted_chain(line)
