@@ -177,6 +177,16 @@ def test_what_is_nested_too_deeply_is_said_in_words(tmp_path: Path, deep: str) -
         assert "nested too deeply" in done.stdout
 
 
+def test_a_line_that_ends_at_a_lone_carriage_return_moves_the_findings_by_one() -> None:
+    def places(script: bytes) -> set[tuple[str, int]]:
+        findings = json.loads(firstfault("check", "--format", "json", "-", stdin=script).stdout)
+        return {(each["code"], each["line"]) for each in findings if each["code"] != "syntax-error"}
+
+    repaired = SCRIPT.replace(b"import torch\n", b"\r    import torch\n", 1)
+    assert places(SCRIPT)
+    assert places(repaired) == {(code, line + 1) for code, line in places(SCRIPT)}
+
+
 def test_a_folder_without_scripts_is_no_clean_folder(tmp_path: Path) -> None:
     done = firstfault("check", str(tmp_path))
     assert (done.returncode, done.stdout) == (2, "")

@@ -77,7 +77,8 @@ def _mended(lines: list[str], number: int, error: SyntaxError) -> str:
     line = lines[number - 1]
     indent = line[: len(line) - len(line.lstrip(" \t\f"))]
     ending = line[len(line.rstrip("\r\n")) :]
-    new = ("" if _is_indentation(error) else indent + "pass") + ending
+    # Blank, not empty: behind a line that ends at a lone "\r", an empty line's "\n" would join that end.
+    new = (" " if _is_indentation(error) else indent + "pass") + ending
     return "".join([*lines[: number - 1], new, *lines[number:]])
 
 
