@@ -295,6 +295,14 @@ def test_a_fix_that_cannot_be_right_is_not_offered(old, new, gone):
     assert titles == {GROUP_NORM, FREEZE, MOMENTUM} - gone
 
 
+def test_no_momentum_where_the_layer_is_built_before_the_constant_is_set():
+    without = IMAGES.replace("ACCUM = 4\n", "")
+    behind = {fix.title.split()[0] for fix in finding(without + "\n\nACCUM = 4\n").fixes}
+    too_late = {fix.title.split()[0] for fix in finding(without + "\n\nfirst = build()\nACCUM = 4\n").fixes}
+    assert behind == {GROUP_NORM, FREEZE, MOMENTUM}
+    assert too_late == {GROUP_NORM, FREEZE}
+
+
 def test_no_group_norm_where_the_import_of_math_has_no_place():
     inside = SIGNALS.replace(
         "def block(a, b):\n", "def block(a, b):\n    from torch.nn import BatchNorm1d, Conv1d, GroupNorm, ReLU\n\n"

@@ -42,9 +42,12 @@ def batch_norms(script: Script) -> list[BatchNorm]:
 
 def is_batch_norm_class(script: Script, node: ast.AST) -> bool:
     """Whether an expression names a BatchNorm class: torch's, another library's, or one of this file."""
-    if isinstance(node, ast.Name) and node.id in script.definitions:
-        return node.id in _local_batch_norms(script)
-    name = node.attr if isinstance(node, ast.Attribute) else script.qualified(node).rpartition(".")[2]
+    if isinstance(node, ast.Name):
+        if node.id in script.definitions:
+            return node.id in _local_batch_norms(script)
+        name = script.imports.get(node.id, node.id).rpartition(".")[2]
+    else:
+        name = node.attr if isinstance(node, ast.Attribute) else ""
     return _is_batch_norm_name(name) and not script.qualified(node).startswith(_OTHER_FRAMEWORKS)
 
 

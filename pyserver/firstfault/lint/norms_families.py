@@ -57,11 +57,26 @@ def _model_names(script: Script, call: ast.Call) -> list[str]:
     if qualified.rpartition(".")[2] == "create_model" and qualified.startswith("timm"):
         named = call.args[0] if call.args else keyword(call, "model_name")
         return _strings(script, named) if named is not None else []
+    looked_up = _looked_up(script, call, qualified)
+    if looked_up is not None:
+        return [each for each in _strings(script, looked_up) if each[:1].islower()]
     torchvision = _TORCHVISION.fullmatch(qualified)
     if torchvision:
         return [torchvision[1]] if torchvision[1][0].islower() else []
     smp = _SMP_MODELS.fullmatch(qualified)
     return _encoders(script, call) if smp and smp[1][0].isupper() else []
+
+
+def _looked_up(script: Script, call: ast.Call, qualified: str) -> ast.expr | None:
+    """The name in ``models.get_model(name)``, ``models.__dict__[name](...)``, ``getattr(models, name)(...)``."""
+    function, home = call.func, "torchvision.models"
+    if qualified == "torchvision.models.get_model" and call.args:
+        return call.args[0]
+    if isinstance(function, ast.Subscript) and script.qualified(function.value) == f"{home}.__dict__":
+        return function.slice
+    if isinstance(function, ast.Call) and dotted(function.func) == "getattr" and len(function.args) >= 2:
+        return function.args[1] if script.qualified(function.args[0]) == home else None
+    return None
 
 
 def _encoders(script: Script, call: ast.Call) -> list[str]:

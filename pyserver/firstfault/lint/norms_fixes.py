@@ -298,10 +298,19 @@ def _sets(statement: ast.Assign | ast.AnnAssign, name: str) -> bool:
 def _is_shadowed(script: Script, name: str, call: ast.Call) -> bool:
     """A parameter of the same name, or a constructor that runs before the constant is set."""
     function = script.function(call)
-    if function is None:
-        store = next(each for each in script.nodes(ast.Name) if each.id == name and isinstance(each.ctx, ast.Store))
-        return script.line(store) > script.line(call)
-    return any(arg.arg == name for arg in ast.walk(function) if isinstance(arg, ast.arg))
+    if function is not None and any(arg.arg == name for arg in ast.walk(function) if isinstance(arg, ast.arg)):
+        return True
+    store = next(each for each in script.nodes(ast.Name) if each.id == name and isinstance(each.ctx, ast.Store))
+    set_at, built_at = script.line(store), script.line(call)
+    if set_at < built_at:
+        return False
+    return function is None or any(built_at < script.line(each) < set_at for each in _calls_at_start(script))
+
+
+def _calls_at_start(script: Script) -> list[ast.Call]:
+    """The calls of the file's own functions and classes that run when the module is loaded."""
+    calls = (each for each in script.nodes(ast.Call) if script.function(each) is None)
+    return [each for each in calls if dotted(each.func).partition(".")[0] in script.definitions]
 
 
 # ----------------------------------------------------------------------------------------------- shared

@@ -120,7 +120,10 @@ def _is_used(script: Script, test: ast.expr) -> bool:
 
 def _freezes_by_name(script: Script, node: ast.expr) -> bool:
     """``freeze_bn(model)``, ``model.apply(set_bn_eval)``, where the function is not in this file to be read."""
-    name = node.attr if isinstance(node, ast.Attribute) else dotted(node)
+    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    lower = name.lower()
+    if not ("bn" in lower or "norm" in lower or "stat" in lower):  # most names, at little cost
+        return False
     if not (_FREEZES.search(name) or (_REPLACES.search(name) and not _KEEPS_BATCH_NORM.search(name))):
         return False
     return _is_called_or_applied(script, node) and not _is_defined_here(script, name)
@@ -139,12 +142,16 @@ def _is_defined_here(script: Script, name: str) -> bool:
 
 def _trains_in_eval_mode(script: Script, loop: TrainingLoop) -> bool:
     """``model.eval()`` above the loop and no ``model.train()`` anywhere: fine-tuning with all statistics frozen."""
-    called = {dotted(call.func) for place in _places(script, loop) for call in _calls(place)}
+    called: set[str] | None = None
     for function in _functions(script, loop):
         for call in _mode_switches(script, function):
             name = dotted(call.func.value)  # type: ignore[attr-defined]
             above = call.lineno < loop.backwards[0].node.lineno
-            if call.func.attr == "eval" and above and name in called and not _is_trained(script, name):  # type: ignore[attr-defined]
+            if call.func.attr != "eval" or not above or _is_trained(script, name):  # type: ignore[attr-defined]
+                continue
+            if called is None:
+                called = {dotted(each.func) for place in _places(script, loop) for each in _calls(script, place)}
+            if name in called:
                 return True
     return False
 
@@ -152,14 +159,14 @@ def _trains_in_eval_mode(script: Script, loop: TrainingLoop) -> bool:
 def _places(script: Script, loop: TrainingLoop) -> Iterator[ast.AST]:
     """The loop, and the functions of the file that it calls."""
     yield loop.node
-    for call in _calls(loop.node):
+    for call in _calls(script, loop.node):
         helper = called_function(script, call)
         if helper is not None:
             yield helper
 
 
-def _calls(root: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(root) if isinstance(node, ast.Call))
+def _calls(script: Script, root: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in script.walk(root) if isinstance(node, ast.Call))
 
 
 def _functions(script: Script, loop: TrainingLoop) -> Iterator[ast.AST]:
@@ -168,7 +175,7 @@ def _functions(script: Script, loop: TrainingLoop) -> Iterator[ast.AST]:
 
 def _mode_switches(script: Script, function: ast.AST) -> Iterator[ast.Call]:
     """Unconditional ``x.eval()`` statements of a function itself."""
-    for call in _calls(function):
+    for call in _calls(script, function):
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in ("eval", "train"):
             continue
         around = [each for each in script.ancestors(call) if not isinstance(each, (*LOOPS, ast.Expr, ast.With))]

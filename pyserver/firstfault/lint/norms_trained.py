@@ -154,7 +154,7 @@ def _trained_names(script: Script) -> frozenset[str]:
         if isinstance(call.func, ast.Attribute) and call.func.attr == "train"
     }
     for call in [*_optimizer_calls(script), *_trainer_calls(script)]:
-        found |= {dotted(node) for node in ast.walk(call) if isinstance(node, (ast.Name, ast.Attribute))}
+        found |= {dotted(node) for node in script.walk(call) if isinstance(node, (ast.Name, ast.Attribute))}
     for _ in range(2):  # a function that trains its parameter trains what it is called with
         found |= {name for parameter, name in _parameter_names(script) if parameter in found}
     return frozenset(found)

@@ -140,17 +140,15 @@ _LOADERS = {"from_pretrained", "from_config", "load_from_checkpoint"}
 
 def _classes(script: Script, node: ast.expr) -> list[str]:
     """The class that is named, or those of the table that it is taken from: ``_, model_class = KINDS[kind]``."""
-    item: int | None = None
-    if isinstance(node, ast.Name):
-        places = bindings(script, node.id, node)
-        if not places or places[-1].value is None:
-            return [node.id]
-        node, item = places[-1].value, places[-1].item
-    elif isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
-        node, item = node.value, node.slice.value
-    rows = _rows(script, node) if isinstance(node, ast.Subscript) else []
-    parts = [each.elts[item : item + 1] for each in rows if isinstance(each, ast.Tuple)] if item is not None else []
-    return [dotted(part) for each in parts for part in each if dotted(part)] or [dotted(node)]
+    places = bindings(script, node.id, node) if isinstance(node, ast.Name) else []
+    row: ast.expr | None = places[-1].value if places else None
+    item = places[-1].item if places else None
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        row, item = node.value, node.slice.value if isinstance(node.slice.value, int) else None
+    if item is None or not isinstance(row, ast.Subscript):
+        return [dotted(node)]
+    parts = (each.elts[item : item + 1] for each in _rows(script, row) if isinstance(each, ast.Tuple))
+    return [dotted(part) for each in parts for part in each]
 
 
 def _rows(script: Script, node: ast.Subscript) -> list[ast.expr]:

@@ -212,6 +212,8 @@ def per_script(build: Callable[[Script], Fact]) -> Callable[[Script], Fact]:
 
 def dotted(node: ast.AST | None) -> str:
     """``a.b.c`` of a chain of names and attributes; "" for anything else."""
+    if isinstance(node, ast.Name):  # most of them, at little cost
+        return node.id
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,5 +1,6 @@
 """The hover over a finding, and ``firstfault/explain``: both answer with a page."""
 
+import re
 from typing import Any
 
 from lsprotocol import types
@@ -41,9 +42,9 @@ def hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
 
 
 def _page(finding: Finding) -> str:
-    """The rule's page without a title, which would shout in a hover; what it is about comes first."""
+    """The rule's page without a title, its headings small: they would shout in a hover. The gist comes first."""
     page = next(rule.page.strip() for rule in all_rules() if rule.code == finding.code)
     if page.startswith("# "):
         page = page.partition("\n")[2].strip()
-    first, _, rest = page.partition("\n\n")
+    first, _, rest = re.sub(r"^## ", "#### ", page, flags=re.MULTILINE).partition("\n\n")
     return f"{first}\n\n[{finding.code} {finding.name}]({finding.url})\n\n{rest}\n"

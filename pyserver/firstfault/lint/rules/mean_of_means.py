@@ -156,19 +156,28 @@ def _place(script: Script, average: Averaging, backward: Backward) -> ast.AST:
 
 def _message(script: Script, window: Window, average: Averaging, count: VaryingCount, backward: Backward) -> str:
     loss = _shown_loss(script, average, backward)
-    size = f"`{window.size_text}`" if window.size_text else "the number of micro-batches"
+    size = _size(window) or "the number of micro-batches"
     if average.how == "rows":
         again = "is weighted by its rows"
     elif average.how == "late":
         again = "is not multiplied by their number before the gradients are divided by that of the window"
     elif average.how == "framework":
-        again = f"is divided by {size} when backward runs"
+        again = f"{_DIVIDERS.get(backward.receiver, 'the framework')} divides it by {size}"
     else:
         again = f"is divided by {size}"
     weight = "" if average.how == "rows" else "every micro-batch weighs the same, so "
+    unit = "pixel" if "pixels" in count.reason else "token"
     return (
-        f"{loss} is {count.reason}, and {again}: {weight}a token weighs more the fewer of them its micro-batch holds."
+        f"{loss} is {count.reason}, and {again}: {weight}a {unit} weighs more the fewer of them its micro-batch holds."
     )
+
+
+_DIVIDERS = {"accelerator": "accelerate", "engine": "DeepSpeed", "mmengine": "mmengine", "lightning": "Lightning"}
+
+
+def _size(window: Window) -> str:
+    """The window's size as the user wrote it; a number stands as it is."""
+    return window.size_text if window.size_text.isdigit() else f"`{window.size_text}`" if window.size_text else ""
 
 
 def _shown_loss(script: Script, average: Averaging, backward: Backward) -> str:
@@ -184,5 +193,5 @@ def _shown_loss(script: Script, average: Averaging, backward: Backward) -> str:
 
 def _related(script: Script, window: Window, count: VaryingCount) -> tuple[Related, ...]:
     evidence = Related(count.script.path, count.script.line(count.node), "this makes the number of counted tokens vary")
-    size = f"the window of `{window.size_text}` micro-batches" if window.size_text else "the window of micro-batches"
+    size = f"the window of {_size(window)} micro-batches" if window.size_text else "the window of micro-batches"
     return (evidence, Related(script.path, window.span.start.line, size))
