@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from firstfault.lint import placement
 from firstfault.lint.averaging import divided_late, is_constant_factor, is_window_size
-from firstfault.lint.bindings import number
+from firstfault.lint.bindings import bindings, number
 from firstfault.lint.calls import last_name
 from firstfault.lint.loss_terms import Scale, Term
 from firstfault.lint.reductions import is_scalar
-from firstfault.lint.script import LOOPS, Script
+from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import TrainingLoop, called_function, calls_in
 from firstfault.lint.window import Window
 from firstfault.text import Span
@@ -38,18 +38,18 @@ def scaling(script: Script, term: Term, window: Window) -> Scaling:
     """The scales of a term, sorted into those by the window's size, constant weights, and unknown ones."""
     divisions: list[Scale] = []
     count, known, by_one = 0, True, None
-    for scale in term.scales:
-        home = home_of(script, term, scale)
-        if is_window_size(home, scale.operand, window, script):
-            count += 1 if scale.divides else -1
-            divisions += [scale] if scale.divides else []
-        elif _is_reciprocal(home, scale, window):
-            count += 1
-            divisions.append(scale)
-        elif _is_numel_of_scalar(home, scale.operand):
-            by_one = scale
-        elif not _is_weight(home, scale.operand):
-            known = False
+    for scale, home in ((each, home_of(script, term, each)) for each in term.scales):
+        for factor in factors(home, scale):
+            if is_window_size(home, factor, window, script):
+                count += 1 if scale.divides else -1
+                divisions += [scale] if scale.divides else []
+            elif _is_reciprocal(home, factor, scale, window):
+                count += 1
+                divisions.append(scale)
+            elif _is_numel_of_scalar(home, factor):
+                by_one = scale
+            elif not _is_weight(home, factor):
+                known = False
     return Scaling(count, divisions[0] if divisions else None, known, by_one)
 
 
@@ -61,9 +61,25 @@ def home_of(script: Script, term: Term, scale: Scale) -> Script:
     return term.script
 
 
-def _is_reciprocal(home: Script, scale: Scale, window: Window) -> bool:
+def factors(home: Script, scale: Scale) -> list[ast.expr]:
+    """The factors of ``loss * (steps * processes)``, also where the product has a name."""
+    node = scale.operand
+    places = bindings(home, dotted(node), node) if dotted(node) and home.parent(node) is not None else []
+    if len(places) == 1 and places[0].kind == "assign" and isinstance(places[0].value, ast.BinOp):
+        node = places[0].value
+    found, todo = [], [node]
+    while todo:
+        each = todo.pop()
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Mult):
+            todo += [each.right, each.left]
+        else:
+            found.append(each)
+    return found if len(found) > 1 else [scale.operand]
+
+
+def _is_reciprocal(home: Script, factor: ast.expr, scale: Scale, window: Window) -> bool:
     """``loss * 0.25`` in a window of 4."""
-    value = number(home, scale.operand) if not scale.divides else None
+    value = number(home, factor) if not scale.divides else None
     return bool(value and window.size and window.size > 1 and abs(value.value * window.size - 1) < 1e-9)
 
 
