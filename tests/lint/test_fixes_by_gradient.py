@@ -1,15 +1,12 @@
 """Every fix of mean-of-means is run: torch's own gradients before and after it, on variable and on uniform data."""
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from document import Case, read_document
 from proof import DIFFERENT, EQUAL, UNIFORM, VARIABLE, errors, run
+from ranks import on_two_ranks
 
 from firstfault.lint import Workspace, lint
 from firstfault.text import apply_edits
@@ -54,27 +51,10 @@ def test_the_fix_leaves_steps_and_log_as_they_were(case: Case) -> None:
 def test_the_count_is_taken_over_all_ranks(tmp_path: Path) -> None:
     (case,) = read_document(HERE / "proofs" / "mean-of-means-ranks.md")
     before, after = case.source, _fixed(case)
-    for found in _on_two_ranks([(before, VARIABLE), (before, UNIFORM), (after, VARIABLE)], tmp_path):
+    for found in on_two_ranks([(before, VARIABLE), (before, UNIFORM), (after, VARIABLE)], tmp_path):
         faulty, control, fixed = found
         assert [len(each) for each in found] == [2, 2, 2]
         assert max(faulty) >= DIFFERENT and max(control) <= EQUAL and max(fixed) <= EQUAL, found
-
-
-def _on_two_ranks(jobs: list[tuple[str, list[list[int]]]], folder: Path) -> list[list[list[float]]]:
-    """What each of two processes finds: the errors of the windows of each job."""
-    (folder / "jobs.json").write_text(json.dumps(jobs), encoding="utf-8")
-    command = [sys.executable, str(HERE / "proof_rank.py"), str(folder)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    ranks = [
-        subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment)
-        for rank in range(2)
-    ]
-    try:
-        return [json.loads(rank.communicate(timeout=120)[0]) for rank in ranks]
-    except (subprocess.TimeoutExpired, ValueError):
-        for rank in ranks:  # where one has failed the other waits for it
-            rank.kill()
-        raise AssertionError([rank.communicate()[1].decode() for rank in ranks]) from None
 
 
 def _fixed(case: Case) -> str:
