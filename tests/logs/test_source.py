@@ -89,7 +89,6 @@ def test_a_folder_named_after_a_rank_says_nothing(tmp_path: Path) -> None:
 
 def test_a_large_file_keeps_its_failure_and_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scan, "SMALL", 20_000)
-    monkeypatch.setattr(scan, "COMMON", 2)
     body = [f"step {i} loss 0.{i % 97:02d} tokens {i * 7}\n" for i in range(40_000)]
     body[30_000:30_000] = [
         'Traceback (most recent call last):\n  File "train.py", line 3, in main\n',
