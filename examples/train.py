@@ -50,7 +50,7 @@ def main():
     loader = DataLoader(make_sentences(320), batch_size=4, shuffle=True, collate_fn=collate)
     model = Tagger()
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-
+    assert len(loader) % ACCUMULATION_STEPS == 0
     model.train()
     for epoch in range(2):
         optimizer.zero_grad()

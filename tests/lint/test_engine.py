@@ -173,7 +173,11 @@ def test_files_and_folders(tmp_path: Path) -> None:
         (tmp_path / folder / "train.py").write_text(FAULTY)
     checked = check_paths([str(tmp_path), str(tmp_path / "train.py"), str(tmp_path / "gone.py")])
     codes = [(Path(each.file).name, each.code, each.severity) for each in checked.findings]
-    assert codes == [("broken.py", "syntax-error", "hint"), ("train.py", "GA101", "error")]
+    assert codes == [
+        ("broken.py", "syntax-error", "hint"),
+        ("train.py", "GA101", "error"),
+        ("train.py", "GA201", "warning"),
+    ]
     assert {Path(each.path).name for each in checked.problems} == {"binary.py", "wide.py", "gone.py"}
     assert checked.files == 6
 
@@ -191,7 +195,7 @@ def test_text_for_people(tmp_path: Path) -> None:
     text = to_text(check_paths([str(path)]).findings, colour=False)
     assert ":8:16: error GA101 mean-of-means" in text
     assert "  8 |         loss = loss / steps\n    |                ^^^^^^^^^^^^\n" in text
-    assert "Fix (unsafe): " in text and text.endswith("1 error in 1 file.\n")
+    assert "Fix (unsafe): " in text and text.endswith("1 error, 1 warning in 1 file.\n")
     assert "\x1b[" in to_text(check_paths([str(path)]).findings, colour=True)
 
 

@@ -6,8 +6,8 @@ import torch.nn.functional as F
 STEPS = 8
 
 
-def fit(net, batches, optimizer):
-    for number, (words, tags) in enumerate(batches):
+def fit(net, endless_batches, optimizer):
+    for number, (words, tags) in enumerate(endless_batches):
         tags[words == 0] = -100
         scores = net(words)
         loss = F.cross_entropy(scores.transpose(1, 2), tags, ignore_index=-100)
@@ -25,9 +25,9 @@ STEPS = 8
 net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10))
 
 
-def fit(batches, optimizer):
+def fit(endless_batches, optimizer):
     net.train()
-    for number, (images, marks) in enumerate(batches):
+    for number, (images, marks) in enumerate(endless_batches):
         loss = nn.functional.cross_entropy(net(images), marks) / STEPS
         loss.backward()
         if (number + 1) % STEPS == 0:

@@ -100,7 +100,7 @@ def test_incremental_changes_are_followed(client: Client) -> None:
     start = at(MEAN_OF_MEANS, "        loss = loss / STEPS\n")
     end = {"line": start["line"] + 1, "character": 0}
     client.change(uri, 2, {"range": {"start": start, "end": end}, "text": ""})
-    assert client.pull(uri)["items"] == []
+    assert "GA101" not in codes(client.pull(uri))
     client.change(uri, 3, {"range": {"start": start, "end": start}, "text": "        loss = loss / STEPS\n"})
     assert codes(client.pull(uri)) == ["GA101"]
 

@@ -90,9 +90,9 @@ def _place(script: Script, backward: ast.AST) -> ast.AST:
 
 def _loop(script: Script, place: ast.AST, found: tuple[Backward, ...]) -> TrainingLoop:
     caller = _calling_loop(script, place) if isinstance(place, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
-    own = _actions(script, place)
+    own = actions_of(script, place)
     if caller is not None and not any(each.verb == "step" for each in own):
-        actions = (*own, *_actions(script, caller))
+        actions = (*own, *actions_of(script, caller))
         window = _window(script, caller, [_first_call(script, caller, place)], actions)
         return TrainingLoop(caller, window, found, _divisions(script, place), actions, in_helper=True)
     window = _window(script, place, [each.node for each in found], own) or _framework_window(script, place, found[0])
@@ -147,7 +147,7 @@ def _accumulate_context(script: Script, backward: ast.AST) -> ast.Call | None:
     return None
 
 
-def _actions(script: Script, place: ast.AST) -> tuple[Action, ...]:
+def actions_of(script: Script, place: ast.AST) -> tuple[Action, ...]:
     """The verbs in a loop and, of its function, those that follow it."""
     found = [*_verbs_in(script, place, place, after_loop=False)]
     below = place

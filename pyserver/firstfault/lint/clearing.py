@@ -1,0 +1,73 @@
+"""Which call clears the gradients that which optimizer steps, and how a call is moved to where it belongs."""
+
+import ast
+
+from firstfault.lint import placement
+from firstfault.lint.bindings import bindings
+from firstfault.lint.calls import last_name
+from firstfault.lint.script import Script, dotted
+from firstfault.lint.training_loop import Action, TrainingLoop
+from firstfault.lint.window import guards
+from firstfault.text import Edit, Position, Span
+
+
+def optimizer_of_step(script: Script, action: Action) -> str:
+    """``optimizer`` of ``optimizer.step()`` and of ``scaler.step(optimizer)``, by its name where the call stands."""
+    call = action.inner
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    given = dotted(call.args[0]) if call.args else ""
+    return given or script.text(call.func.value)
+
+
+def cleared_object(script: Script, action: Action) -> str:
+    """``optimizer`` of ``optimizer.zero_grad()``, ``model`` of ``model.zero_grad()``."""
+    call = action.inner
+    return script.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def is_model(script: Script, action: Action) -> bool:
+    """The call clears a model's gradients: its own name says so, and no optimizer of the loop is called that."""
+    name = cleared_object(script, action).rpartition(".")[2].lower()
+    return "optim" not in name and ("model" in name or "net" in name or name in ("self", "module"))
+
+
+def clears_what_is_stepped(script: Script, loop: TrainingLoop, action: Action) -> bool:
+    """The optimizer that steps at the end of the window, or the model where only one optimizer steps."""
+    stepped = {optimizer_of_step(script, each) for each in loop.optimizer_steps if not each.after_loop}
+    stepped |= {optimizer_of_step(script, each) for each in loop.optimizer_steps if each.after_loop}
+    target = cleared_object(script, action)
+    return target in stepped or (is_model(script, action) and len(stepped) == 1)
+
+
+def runs_with_every_backward(script: Script, loop: TrainingLoop, action: Action) -> bool:
+    """No condition stands before the call that backward is free of."""
+    shared: set[tuple[ast.If, bool]] | None = None
+    for backward in loop.backwards:
+        own = {(each.holder, each.positive) for each in guards(script, backward.node, loop.node)}
+        shared = own if shared is None else shared & own
+    return not action.after_loop and all((each.holder, each.positive) in (shared or set()) for each in action.guards)
+
+
+def is_prepared(script: Script, name: str, at: ast.AST) -> bool:
+    """The object went through ``accelerator.prepare``: as an argument, or as a result."""
+    places = bindings(script, name, at)
+    if any(isinstance(each.value, ast.Call) and last_name(each.value.func) == "prepare" for each in places):
+        return True
+    for call in script.nodes(ast.Call):
+        if last_name(call.func) == "prepare" and any(dotted(each) == name for each in call.args):
+            return True
+    return False
+
+
+def delete_statement(script: Script, statement: ast.stmt) -> Edit | None:
+    """The whole line of a statement that stands alone, with a blank line above it where another follows."""
+    if not placement.own_line(script, statement) or len(script.block(statement)) < 2:
+        return None
+    start, end = script.span(statement)
+    edit = placement.delete_lines(script, statement)
+    above = start.line > 1 and not script.line_text(start.line - 1).strip()
+    below = end.line < len(script.table.starts) and not script.line_text(end.line + 1).strip()
+    if above and below:
+        return Edit(Span(Position(start.line - 1, 1), edit.span.end), "")
+    return edit
