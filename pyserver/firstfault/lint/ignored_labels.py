@@ -162,7 +162,9 @@ def _calls(script: Script) -> Iterator[Write]:
     for call in script.nodes(ast.Call):
         name = last_name(call.func)
         if name in _COLLATORS:
-            yield Write("random" if _is_masked_language_model(name, call) else "collator", None, call)
+            at_random = _is_masked_language_model(name, call)
+            if at_random or name != "DataCollatorForLanguageModeling" or not _cuts_blocks(script):
+                yield Write("random" if at_random else "collator", None, call)
         elif name in _WRITERS:
             manner, given = _written_by(name, call)
             for value in given:
@@ -198,6 +200,24 @@ def _is_masked_language_model(name: str, call: ast.Call) -> bool:
     mlm = keyword(call, "mlm")
     off = isinstance(mlm, ast.Constant) and mlm.value is False
     return name == "DataCollatorForLanguageModeling" and not off
+
+
+@per_script
+def _cuts_blocks(script: Script) -> bool:
+    """Texts are joined and cut into blocks of one length, so that a collator has nothing to pad."""
+    if any(each.arg == "return_overflowing_tokens" for call in script.nodes(ast.Call) for each in call.keywords):
+        return True
+    return any(_is_cut(each) for each in script.nodes(ast.ListComp))
+
+
+def _is_cut(node: ast.ListComp) -> bool:
+    """``[text[at : at + BLOCK] for at in range(0, whole, BLOCK)]``."""
+    steps = node.generators[0].iter
+    part = node.elt.slice if isinstance(node.elt, ast.Subscript) else None
+    if not isinstance(part, ast.Slice) or not isinstance(steps, ast.Call) or dotted(steps.func) != "range":
+        return False
+    width = part.upper.right if isinstance(part.upper, ast.BinOp) else None
+    return width is not None and len(steps.args) == 3 and ast.dump(width) == ast.dump(steps.args[2])
 
 
 def _written_by(name: str, call: ast.Call) -> tuple[Manner, list[ast.expr]]:

@@ -77,9 +77,11 @@ may be skipped.
 ## Limits
 
 The rule is silent where nothing in the script or the modules it imports shows that the count varies: `ignore_index`
-alone proves nothing. It does not look into data files, configurations, or libraries. Means per sequence (preference
-losses), one label per example, and `transformers.Trainer`, which normalises by itself, are not reported. A window of 1
-is not reported; one that is 1 by default is reported one step milder.
+alone proves nothing, and neither do labels that are written in a function which none of these files names, or a
+collator's padding where the texts are cut into blocks of one length. It does not look into data files, configurations,
+or libraries. Means per sequence (preference losses), one label per example, and `transformers.Trainer`, which
+normalises by itself, are not reported. A window of 1 is not reported; one that is 1 by default is reported one step
+milder.
 
 ## References
 
