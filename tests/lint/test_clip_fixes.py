@@ -1,4 +1,4 @@
-"""Fixes of clips and scalers are run: each step's gradient before and after, against the whole window's, clipped once."""
+"""Fixes of clips and scalers are run: the gradient of each step, against that of the whole window, clipped once."""
 
 from pathlib import Path
 
