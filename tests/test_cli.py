@@ -132,6 +132,10 @@ def test_a_wrong_name_gets_a_suggestion() -> None:
     assert "cuda-oom" in firstfault("explain", "cuda-oomm").stderr.decode()
 
 
+def test_a_name_like_no_other_gets_the_way_to_all_names() -> None:
+    assert "explain --list" in firstfault("explain", "zzzz").stderr.decode()
+
+
 @pytest.mark.parametrize("name", ["cuda-oom", "GA101", "ga101", "mean-of-means", "bn501"])
 def test_explain_prints_a_page(name: str) -> None:
     done = firstfault("explain", name)

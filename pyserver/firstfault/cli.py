@@ -111,7 +111,10 @@ def _add_diagnose(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     diagnose = commands.add_parser("diagnose", help="say which failure came first in logs, and what to do")
     diagnose.add_argument("paths", nargs="+", metavar="PATH", help="log files or folders, or - for standard input")
     diagnose.add_argument(
-        "--format", choices=["text", "json", "markdown"], default="text", help="text for people (default), or JSON"
+        "--format",
+        choices=["text", "json", "markdown"],
+        default="text",
+        help="text for people (default), JSON or Markdown",
     )
     diagnose.set_defaults(run=_diagnose)
 
@@ -226,7 +229,7 @@ def _explained(arguments: "argparse.Namespace") -> int:
     text = page(arguments.name)
     if text is None:
         near = closest(arguments.name)
-        hint = f" Did you mean {', '.join(near)}?" if near else ""
+        hint = f" Did you mean {', '.join(near)}?" if near else " firstfault explain --list names all."
         return _refuse(f"There is no failure or rule {arguments.name}.{hint}")
     _write(text)
     return 0
