@@ -64,7 +64,8 @@ once by the tokens of the whole window, before clipping and before the step. A l
 the same way. The effective gradient changes, so a learning rate that was tuned on the old one may need another look.
 What is logged does not change: where the divided loss is read after backward, it is kept and only backward gets another
 value. Under a gradient scaler the back-propagated value is divided by a constant number of positions to stay in range.
-Under `torch.distributed` the count is summed over the ranks and the mean over ranks is undone.
+Under `torch.distributed` the count is summed over the ranks and the mean over ranks is undone. A micro-batch without
+any counted token gives NaN after the fix as before it.
 
 The fix is marked unsafe where micro-batches that are left over at the end of an epoch stay in the gradients while the
 count starts again, and under accelerate, because its configuration may hand the gradients to DeepSpeed, where they
