@@ -419,3 +419,45 @@ def test_a_ray_task_whose_own_traceback_is_cut_is_unknown() -> None:
     report = diagnosed(text)
     assert (first(report)[0], report.verdict) == ("unknown-failure", "symptom-only")
     assert first(diagnosed(text + "ValueError: bad row\n"))[0] == "user-exception"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "job preempted (node failure)",
+        "WARNING pool: the third part has failed to close",
+        "the pool was closed by peer",
+        "worker 3 died",
+    ],
+)
+def test_words_of_trouble_at_the_end_forbid_an_all_clear(line: str) -> None:
+    report = diagnosed(f"step 1 loss 0.9\nstep 2 loss 0.8\n{line}\n")
+    assert (first(report), report.verdict) == (("unknown-failure", None), "symptom-only")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INFO pool: 0 failed parts",
+        "WARN Failed to open libibverbs.so[.1]",
+        "UserWarning: Failed to load image extension",
+        "container exited successfully with a zero exit code",
+        "# what to do when a worker died",
+    ],
+)
+def test_harmless_words_do_not(line: str) -> None:
+    assert diagnosed(f"step 1 loss 0.9\n{line}\n").verdict == "no-failure"
+
+
+def test_a_rank_that_lost_the_store_too_is_not_silent() -> None:
+    text = (
+        '[rank3]:[W625 23:35:35.3 ProcessGroupNCCL.cpp:1662] Failed to check the "should dump" flag on TCPStore\n'
+        "[rank2]:[W625 23:35:35.3 TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=6, addr=[::1]:37468, "
+        "remote=[::1]:6006): failed to recv, got 0 bytes\n"
+    )
+    assert first(diagnosed(text)) == ("recv-zero", None)
+
+
+def test_rows_of_which_one_lost_its_time_are_not_compared() -> None:
+    whole = table((1, 1, "10:00:01"), (2, 1, "10:00:01"), root=2)
+    assert first(diagnosed(whole[whole.index("  host") :])) == ("child-failed", None)

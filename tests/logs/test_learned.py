@@ -93,3 +93,9 @@ def test_a_text_that_was_pasted_indented() -> None:
 def test_mpirun_tags_the_second_half_of_a_line_too() -> None:
     log = read("[1,19]<stderr>:OSError[1,19]<stderr>:: no shared segment\n")
     assert [(each.blocks[0].message, each.blocks[0].at.tags.rank) for each in log.raised] == [("no shared segment", 19)]
+
+
+def test_a_text_that_is_one_quotation() -> None:
+    log = read("> step 1\n>\n> step 2\n")
+    assert [line.text for line in log.lines] == ["step 1", "", "step 2"]
+    assert read("> step 1\nstep 2\nstep 3\n").lines[0].text == "> step 1"

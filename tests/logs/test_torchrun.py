@@ -70,3 +70,8 @@ def test_agents_of_other_versions_word_an_exit_otherwise() -> None:
         "E0304 10:00:00.000000 9 torch/x.py:1] failed (exitcode: -9) for binary at /bin/python with local_rank: 3\n"
     )
     assert [(each.code, each.local_rank, each.pid) for each in log.exits] == [(1, 0, 71952), (-9, 3, 0)]
+
+
+def test_a_table_whose_beginning_is_cut_off() -> None:
+    log = read(TABLE[TABLE.index("  time") :])
+    assert [row.rank for row in log.rows] == [5, 4]

@@ -263,3 +263,46 @@ def test_lines_are_cited_word_for_word() -> None:
 def test_a_throw_whose_line_ends_were_lost() -> None:
     text = "terminate called after throwing an instance of 'std::length_error' what(): too many parts. Sent 4\n"
     assert shape(text) == [[("std::length_error", "too many parts. Sent 4", None)]]
+
+
+def test_ipython_before_version_8() -> None:
+    text = """\
+---------------------------------------------------------------------------
+ValueError                                Traceback (most recent call last)
+/tmp/ipykernel_11960/40754.py in <module>
+      1 from lab import start
+      2 #
+----> 3 start(model, parts=2)
+
+~/env/lib/python3.8/site-packages/lab/start.py in start(model, parts)
+     11     if parts > 1:
+---> 12         raise ValueError(parts)
+     13 #
+
+ValueError: 2
+"""
+    block = raised(text)[0].blocks[0]
+    assert [(frame.line, frame.function) for frame in block.frames] == [(3, "<module>"), (12, "start")]
+    cut = raised(text[: text.index("     13 #")])[0].blocks[0]
+    assert (cut.type, cut.frames[-1].line) == ("", 12)
+
+
+def test_rich_draws_a_box_around_the_frames() -> None:
+    text = """\
+╭─────────────────────────────── Traceback (most recent call last) ────────────────────────────────╮
+│ /home/ann/lab/train.py:12 in main                                                                │
+│                                                                                                  │
+│    11 │   step = 3                                                                               │
+│ ❱  12 │   raise ValueError(step)                                                                 │
+│                                                                                                  │
+│ /home/ann/lab/loop.py:31 in run                                                                  │
+╰──────────────────────────────────────────────────────────────────────────────────────────────────╯
+ValueError: 3
+"""
+    block = raised(text)[0].blocks[0]
+    assert (block.type, block.message) == ("ValueError", "3")
+    assert [(frame.file, frame.line) for frame in block.frames] == [
+        ("/home/ann/lab/train.py", 12),
+        ("/home/ann/lab/loop.py", 31),
+    ]
+    assert raised(text[: text.index("╰")])[0].blocks[0].type == ""

@@ -274,8 +274,8 @@ def _table(case: Case) -> Choice | None:
     unexplained = [row for row in own if row.rank not in reactive]
     if not unexplained:
         return _agent_exit(case) if not case.log.rows else None
-    row = min(unexplained, key=lambda each: (each.time or "", not each.root))
-    at_once = [each for each in unexplained if each.time == row.time and each.error is None]
+    row = min(unexplained, key=lambda each: (each.time is None, each.time or "", not each.root))
+    at_once = [each for each in unexplained if each.time in (row.time, None) and each.error is None]
     if len(at_once) > 1:
         reason = f"{len(at_once)} ranks ended within the same second; which was first the table cannot tell."
         return _row_choice(row, case.library, reason)._replace(owner=NOBODY)

@@ -13,7 +13,7 @@ from firstfault.logs.log import Log
 DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
 AGENT_SAYS = frozenset(("closing-signal", "child-failed"))
 NUMBERS = re.compile(r"\d+")
-WATCHDOG_ERROR = re.compile(r"\[[EF](?:\d{3,4} [\d:.]+)? ProcessGroup")
+COMPLAINT = re.compile(r"\[[EF](?:\d{3,4} [\d:.]+)? ProcessGroup|[Ff]ailed (?:to|on) ")
 # Two ranks disagree in these; the message does not tell which of them is the odd one.
 PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-mismatch"))
 PAIR = ("first", "other", "unlike")
@@ -65,7 +65,7 @@ def silent_ranks(case: Case) -> list[int]:
     complaining = {
         line.tags.rank
         for line in case.log.lines
-        if (line.tags.source or "").startswith("ProcessGroup") and WATCHDOG_ERROR.search(line.raw)
+        if (line.tags.source or "").startswith(("ProcessGroup", "TCPStore")) and COMPLAINT.search(line.raw)
     }
     return sorted(case.ranks.known - reporting(case.failures) - complaining)
 

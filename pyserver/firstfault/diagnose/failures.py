@@ -66,7 +66,7 @@ def user_frame(raised: Raised, block: Block) -> Frame | None:
     others = [each for each in raised.blocks if each is not block]
     for each in (block, *others):
         for frame in reversed(each.frames):
-            if not LIBRARY_PATH.search(frame.file):
+            if frame.line and not LIBRARY_PATH.search(frame.file):
                 return Frame(frame.file, frame.line, frame.function)
     return None
 

@@ -33,6 +33,17 @@ REPORTS = re.compile(
     r"|^Exception raised from \w|^frame #\d+: .+ \+ 0x|^\S.{0,200} FAILED$|^[\w.\-]{2,40}: (?:fatal )?error: \S"
     r"|(?:^|[\s|>\]])(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S"
 )
+# Words of trouble: near the end of a text that tells no end of the run they forbid an all-clear.
+TROUBLE = re.compile(
+    r"\b(?:fail(?:ed|ure)|died|killed|crashed|refused|preempted|aborted|unexpectedly|Traceback \(most)\b"
+    r"|\btimed[ -]?out\b|\bclosed by (?:remote )?peer\b|\bDue to |\bexit(?:ed)? with\b",
+    re.IGNORECASE,
+)
+HARMLESS = re.compile(
+    r"\bINFO\b|libibverbs|\bretry|\b(?:0|no) (?:\w+ )?(?:fail|error|crash|kill)|Warning: |\bDEBUG\b|successful",
+    re.IGNORECASE,
+)
+TAIL = 60
 REPORT_MARKS = (
     "ERROR",
     "CRITICAL",
@@ -55,10 +66,16 @@ AFTER = 2
 def reported_errors(log: Log) -> list[Line]:
     """Lines that mark an error after which nothing of the run went on, in a text that tells no end of the run."""
     found = [line for line in log.lines if _reports(line)]
+    found = found or [line for line in log.lines[-TAIL:] if _troubles(line)]
     if not found or any(RUN_DONE.search(line.text) for line in log.lines):
         return []
     steps = [line.order for line in log.lines if STEP.search(line.text) and not _reports(line)]
     return [line for line in found if sum(order > line.order for order in steps[-AFTER:]) < AFTER]
+
+
+def _troubles(line: Line) -> bool:
+    quoted = line.text.lstrip().startswith(QUOTED)
+    return not quoted and bool(TROUBLE.search(line.text)) and not HARMLESS.search(line.raw)
 
 
 def _reports(line: Line) -> bool:

@@ -28,10 +28,18 @@ def learn(marked: Iterable[str], lines: Sequence[str]) -> "re.Pattern[str] | Non
     known = {shape for shape, count in shapes.items() if count >= FRAMES_WANTED}
     headers = {NUMBER.sub("0", found["before"]) for text in texts if (found := HEADER.match(text))}
     known |= {shape for shape in shapes if shape in headers}
+    if _is_quoted(lines):
+        return re.compile(r"> ?")
     kept = [shape for shape in sorted(known, key=len, reverse=True) if _is_prefix(shape, lines)]
     if not kept and (indentation := _indentation(texts)):
         return re.compile(indentation)
     return re.compile("|".join(map(_pattern, kept))) if kept else None
+
+
+def _is_quoted(lines: Sequence[str]) -> bool:
+    """A text of which nearly every line begins as quotations in letters do."""
+    written = [line for line in lines if line.strip()]
+    return len(written) > 1 and sum(line.startswith(">") for line in written) > 0.8 * len(written)
 
 
 def _indentation(texts: list[str]) -> str | None:

@@ -71,7 +71,8 @@ class Cleaner:
         """Each file may have a prefix of its own."""
         self._learned = None
         marked = [raw for raw in raws if any(mark in raw for mark in learned.MARKS)]
-        self._learned = learned.learn((self.peel(_without_escapes(raw))[1] for raw in marked), raws) if marked else None
+        if marked or (raws and raws[0].startswith(">")):
+            self._learned = learned.learn((self.peel(_without_escapes(raw))[1] for raw in marked), raws)
 
     def _split(self, file: int, piece: Piece, place: Tags, attempt: int | None) -> Iterator[Line]:
         raw = piece.raw

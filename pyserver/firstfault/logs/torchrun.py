@@ -43,7 +43,7 @@ def rows_in(lines: Sequence[Line]) -> tuple[list[Row], set[int]]:
             table, root = table + 1, False
         elif ROOT.match(text):
             root = True
-        elif ENTRY.match(text) and at + 1 < len(lines) and FIELD.match(lines[at + 1].text):
+        elif _starts_row(lines, at):
             row, end = _row(lines, at, root, max(table, 0))
             if row is not None:
                 rows.append(row)
@@ -65,13 +65,22 @@ def exits_in(lines: Sequence[Line]) -> tuple[list[Exit], set[int]]:
     return exits, closed
 
 
+def _starts_row(lines: Sequence[Line], at: int) -> bool:
+    """An entry's number above its fields; at the very start of a text the number may be cut off."""
+    if at == 0 and FIELD.match(lines[0].text):
+        return True
+    return bool(ENTRY.match(lines[at].text)) and at + 1 < len(lines) and bool(FIELD.match(lines[at + 1].text))
+
+
 def _rule_follows(lines: Sequence[Line], at: int) -> bool:
     return at + 1 < len(lines) and bool(END.match(lines[at + 1].text))
 
 
 def _row(lines: Sequence[Line], start: int, root: bool, table: int) -> tuple[Row | None, int]:
     values: dict[str, str] = {}
-    at, own = start + 1, [lines[start]]
+    at, own = start, list[Line]()
+    if ENTRY.match(lines[start].text):
+        at, own = start + 1, [lines[start]]
     while at < len(lines):
         text = lines[at].text
         if END.match(text) or ENTRY.match(text) or ROOT.match(text):

@@ -22,6 +22,18 @@ IPYTHON_FRAME = gated(
     "File ",
     "Cell In",
 )
+# IPython before version 8: the file without its line, which stands at the arrow below.
+OLD_IPYTHON_FRAME = gated(
+    r"(?P<file>(?:~|/|[A-Za-z]:)\S{1,300}\.py|<ipython-input-[\w\-]{1,60}>)"
+    r" in (?P<function><module>|\w{1,80}(?:\(.{0,600}\))?)$",
+    " in ",
+)
+ARROW = gated(r"-{2,4}> {0,6}(?P<line>\d{1,6})\b", "-> ")
+RICH_HEADER = gated(r"\u256d\u2500+ Traceback \(most recent call last\) \u2500", "Traceback (most recent call last) ")
+RICH_FRAME = gated(
+    r"\u2502 (?P<file>[^\s:\u2502]{1,300}):(?P<line>\d{1,9}) in (?P<function>[^\s\u2502]{1,200})", "\u2502 "
+)
+RICH_END = "\u2570"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,150}(?:\([\w.]{1,80}\))?)(?:: ?(?P<message>.*))?$")
 NAMED_EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.){0,8}_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Group|Timeout|Died|Failed|Iteration))"
@@ -69,6 +81,7 @@ LOG_LIKE = re.compile(
     re.IGNORECASE,
 )
 MESSAGE_LINES = 120
+RICH_LINES = 600
 LOOSE_LINES = 12
 
 
@@ -134,6 +147,8 @@ class _Reader:
         if HEADER.search(line.text):
             self.at += 1
             return self._traceback([line]), "traceback"
+        if RICH_HEADER.search(line.text):
+            return self._rich(), "traceback"
         if FATAL_FRAME.match(line.text) is None and FRAME.match(line.text):
             return self._traceback([]), "traceback"
         if found := FATAL.match(line.text):
@@ -155,6 +170,10 @@ class _Reader:
             if frame := _frame(line):
                 frames.append(frame)
                 code_due = True
+            elif arrow := ARROW.match(line.text):
+                code_due = False
+                if frames and not frames[-1].line:
+                    frames[-1] = frames[-1]._replace(line=int(arrow["line"]))
             elif code_due and not NAMED_EXCEPTION.match(line.text) and not self._is_start(line):
                 code_due = False
             elif line.text[:1].isspace() or REPEATED.match(line.text) or (not line.text and self._frame_follows()):
@@ -167,6 +186,23 @@ class _Reader:
         if found is None or BAR.search(found[0]) or self._is_start(self.lines[self.at]):
             return [_block("", "", frames, lines)] if frames else []
         return self._exception(found["type"], found["message"] or "", frames, [*lines, self.lines[self.at]])
+
+    def _rich(self) -> list[Block]:
+        """Rich draws a box around the frames; the exception stands below it."""
+        lines, frames = [self.lines[self.at]], list[FrameLine]()
+        self.at += 1
+        while self.at < len(self.lines) and len(lines) < RICH_LINES:
+            line = self.lines[self.at]
+            lines.append(line)
+            self.at += 1
+            if found := RICH_FRAME.search(line.text):
+                frames.append(FrameLine(found["file"], int(found["line"]), found["function"], line))
+            if RICH_END in line.text:
+                break
+        named = EXCEPTION.match(self.lines[self.at].text) if self.at < len(self.lines) else None
+        if named is None or RICH_END not in lines[-1].text:
+            return [_block("", "", frames, lines)] if frames else []
+        return self._exception(named["type"], named["message"] or "", frames, [*lines, self.lines[self.at]])
 
     def _exception(self, type_: str, message: str, frames: list[FrameLine], lines: list[Line]) -> list[Block]:
         """The exception's own line is the last of ``lines``; the message may go on, and may quote another traceback."""
@@ -288,6 +324,8 @@ def _frame(line: Line) -> FrameLine | None:
     found = FRAME.match(line.text)
     if found:
         return FrameLine(found["file"], int(found["line"]), (found["function"] or "").rstrip(), line)
+    if found := OLD_IPYTHON_FRAME.match(line.text):
+        return FrameLine(found["file"], 0, found["function"].split("(", 1)[0], line)
     found = IPYTHON_FRAME.match(line.text)
     if found is None:
         return None
