@@ -89,6 +89,16 @@ def test_a_file_standard_input_and_two_paths_agree(tmp_path: Path) -> None:
         assert other["initiating"]["rank"] == 2
 
 
+def test_markdown_keeps_lines_and_names_apart() -> None:
+    log = b'Traceback (most recent call last):\n  File "/home/ann/a.py", line 3, in __call__\nValueError: a<b>*c\n'
+    done = firstfault("diagnose", "--format", "markdown", "-", stdin=log)
+    first, _, where, todo, *rest = done.stdout.decode().splitlines()
+    assert first.startswith("# ") and "a\\<b>\\*c" in first
+    assert where == "- Where:  /home/ann/a.py:3 in \\_\\_call\\_\\_"
+    assert todo.startswith("- Do: ")
+    assert "    <stdin>:4: ValueError: a<b>*c" in rest
+
+
 def test_no_failure_gives_status_0() -> None:
     done = firstfault("diagnose", str(CASES / "healthy.log"))
     assert (done.returncode, done.stderr) == (0, b"")

@@ -25,15 +25,26 @@ def to_text(report: Report, colour: bool) -> str:
 
 
 def to_markdown(report: Report) -> str:
-    parts = []
-    for style, text in _lines(report):
-        if style == CYAN:
-            parts.append(f"    {text.strip()}")
-        elif style == BOLD and parts:
-            parts.append(f"\n## {text.strip()}\n")
-        else:
-            parts.append(text.strip())
+    parts: list[str] = []
+    section = ""
+    for style, text in ((style, _visible(text).strip()) for style, text in _lines(report)):
+        if not parts:
+            parts.append(f"# {_escaped(text)}\n")
+        elif style == BOLD:
+            section = text
+            parts.append(f"\n## {text}\n")
+        elif style == CYAN:  # deeper where it belongs to the item above
+            parts.append(f"\n      {text}\n" if parts[-1].startswith("- ") else f"    {text}")
+        elif section == "Evidence" and text and style != DIM:
+            parts.append(f"    {text}")
+        elif text:
+            parts.append(_escaped(text) if text[0].isdigit() else f"- {_escaped(text)}")
     return "\n".join(parts) + "\n"
+
+
+def _escaped(text: str) -> str:
+    """``__init__`` and ``a * b`` are no emphasis, ``<module>`` is no tag."""
+    return "".join(f"\\{each}" if each in "\\`*_<[]|" else each for each in text)
 
 
 def headline(report: Report) -> str:
