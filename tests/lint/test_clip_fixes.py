@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 import torch
 from document import Case, read_document
+from mended import mended
 from proof import DIFFERENT, EQUAL, UNIFORM, errors, run
 
 from firstfault.lint import Workspace, lint
-from firstfault.text import apply_edits
 
 PROOFS = Path(__file__).parent / "proofs"
 CODES = {"clip-per-micro-batch": "GA209", "clip-before-unscale": "GA210", "scaler-per-micro-batch": "GA211"}
@@ -27,13 +27,13 @@ def one_thread() -> None:
 @pytest.mark.parametrize(("code", "case"), CASES)
 def test_the_fix_gives_the_optimizer_the_gradient_of_the_window(code: str, case: Case) -> None:
     assert _fails(case.source), "the script is right before the fix"
-    found = errors(*run(_fixed(code, case.source), UNIFORM, {}))
+    found = errors(*run(mended(code, case.source), UNIFORM, {}))
     assert len(found) == 2 and max(found) <= EQUAL, found
 
 
 @pytest.mark.parametrize(("code", "case"), CASES)
 def test_a_second_look_finds_nothing_to_mend(code: str, case: Case) -> None:
-    found = lint(_fixed(code, case.source), "/project/train.py", Workspace("/project", {}))
+    found = lint(mended(code, case.source), "/project/train.py", Workspace("/project", {}))
     assert not [each for each in found or [] if each.code in CODES.values()]
 
 
@@ -43,10 +43,3 @@ def _fails(source: str) -> bool:
         return max(errors(*run(source, UNIFORM, {}))) >= DIFFERENT
     except (RuntimeError, AssertionError):
         return True
-
-
-def _fixed(code: str, source: str) -> str:
-    found = lint(source, "/project/train.py", Workspace("/project", {}))
-    fixes = [fix for finding in found or [] if finding.code == code for fix in finding.fixes]
-    assert fixes, "no fix is offered"
-    return apply_edits(source, fixes[0].edits)

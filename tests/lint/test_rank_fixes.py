@@ -3,25 +3,16 @@
 from pathlib import Path
 
 from document import read_document
+from mended import mended
 from proof import DIFFERENT, EQUAL, UNIFORM
 from ranks import on_two_ranks
-
-from firstfault.lint import Workspace, lint
-from firstfault.text import apply_edits
 
 PROOFS = Path(__file__).parent / "proofs"
 
 
 def test_gradients_are_shared_in_the_micro_batch_that_steps(tmp_path: Path) -> None:
     (case,) = read_document(PROOFS / "no-sync-on-step-ranks.md")
-    after = fixed("GA303", case.source)
+    after = mended("GA303", case.source)
     for faulty, right in on_two_ranks([(case.source, UNIFORM), (after, UNIFORM)], tmp_path):
         assert len(faulty) == len(right) == 2
         assert min(faulty) >= DIFFERENT and max(right) <= EQUAL, (faulty, right)
-
-
-def fixed(code: str, source: str) -> str:
-    found = lint(source, "/project/train.py", Workspace("/project", {}))
-    fixes = [fix for finding in found or [] if finding.code == code for fix in finding.fixes]
-    assert fixes, "no fix is offered"
-    return apply_edits(source, fixes[0].edits)
