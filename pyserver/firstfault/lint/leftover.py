@@ -2,15 +2,16 @@
 
 import ast
 import re
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from firstfault.lint.averaging import is_window_size
 from firstfault.lint.bindings import bindings, number
 from firstfault.lint.calls import last_name
 from firstfault.lint.epochs import cleared_between, is_endless, may_be_flushed, runs_again
-from firstfault.lint.micro_count import Count, iterable, micro_count
+from firstfault.lint.micro_count import Count, carried_count, iterable, micro_count
 from firstfault.lint.script import Script, dotted
-from firstfault.lint.training_loop import Action, TrainingLoop
+from firstfault.lint.training_loop import Action, TrainingLoop, actions_of
 from firstfault.lint.window import Guard, Window, window_of_guard
 from firstfault.lint.window_default import is_always_one
 from firstfault.lint.workspace import Workspace
@@ -33,15 +34,22 @@ def leftover(script: Script, loop: TrainingLoop, workspace: Workspace) -> Leftov
         return None
     if not _steps_only_at_the_boundary(script, loop) or closes_at_the_end(script, window):
         return None
-    return leftover_of_window(script, loop, window, workspace)
+    carried = carried_count(script, window, loop.node)
+    if carried is None:
+        return leftover_of_window(script, loop, window, workspace)
+    node, count = carried
+    lifted = replace(loop, node=node, actions=actions_of(script, node), in_helper=True)
+    return leftover_of_window(script, lifted, window, workspace, count)
 
 
-def leftover_of_window(script: Script, loop: TrainingLoop, window: Window, workspace: Workspace) -> Leftover | None:
+def leftover_of_window(
+    script: Script, loop: TrainingLoop, window: Window, workspace: Workspace, count: Count | None = None
+) -> Leftover | None:
     """The same, where it is known that the step runs at the boundary alone."""
     node = loop.node
     if may_be_flushed(script, loop) or is_endless(script, node, workspace) or _fits(script, window, node):
         return None
-    count = micro_count(script, window, node)
+    count = count or micro_count(script, window, node)
     again = runs_again(script, node)
     if again is False or (again is None and (_is_range(script, node) or _stops_early(script, node))):
         return None
@@ -206,9 +214,10 @@ def _stops_early(script: Script, loop: ast.AST) -> bool:
 
 def _cleared_at_a_start(script: Script, loop: TrainingLoop) -> ast.Call | None:
     """Cleared in the loop before the first backward of a window, or of every micro-batch."""
-    first = min(script.line(each.node) for each in loop.backwards)
+    first = min(loop.backwards, key=lambda each: script.line(each.node)).node
     for action in loop.zero_grads:
-        early = script.line(action.node) < first and not action.after_loop
+        together = script.function(action.inner) is script.function(first)
+        early = together and script.line(action.inner) < script.line(first) and not action.after_loop
         if early and not action.guards:
             return action.node
         if early and any(_is_window_start(script, each) for each in action.guards):

@@ -30,7 +30,11 @@ def leftover_fix(script: Script, loop: TrainingLoop, window: Window, found: Left
     test, data = _plain_test(script, loop, window, found), _data(script, loop.node)
     if test is None or data is None or not isinstance(loop.node, ast.For) or not _SIMPLE.fullmatch(window.size_text):
         return None
-    if loop.in_helper or any(each.receiver not in _RECEIVERS for each in loop.backwards):
+    if (
+        loop.in_helper
+        or not isinstance(loop.node, ast.For)
+        or any(each.receiver not in _RECEIVERS for each in loop.backwards)
+    ):
         return None
     uses = _uses(script, loop, window, test)
     if uses is None or not placement.own_line(script, loop.node.body[0]):

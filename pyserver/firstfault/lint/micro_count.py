@@ -5,7 +5,9 @@ from typing import NamedTuple
 
 from firstfault.lint.bindings import Binding, bindings, last_binding, number
 from firstfault.lint.calls import last_name
-from firstfault.lint.script import FUNCTIONS, LOOPS, Script, dotted
+from firstfault.lint.objects import argument
+from firstfault.lint.script import FUNCTIONS, LOOPS, Loop, Script, dotted
+from firstfault.lint.training_loop import called_function
 from firstfault.lint.window import Window
 
 _HOPS = 3
@@ -29,6 +31,24 @@ def micro_count(script: Script, window: Window, loop: ast.AST) -> Count | None:
     if script.loop(window.counter) is not loop:
         return None
     return _count(script, window.counter, loop, _HOPS)
+
+
+def carried_count(script: Script, window: Window, function: ast.AST) -> tuple[Loop, Count] | None:
+    """The count that a loop hands to the function that it calls for every micro-batch: ``self.step(batch, i)``."""
+    told = _offset(script, window.counter) if window.counter is not None else None
+    if told is None or not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    name = dotted(told[0])
+    if [each.kind for each in bindings(script, name, function)] != ["parameter"]:
+        return None
+    for call in script.nodes(ast.Call):
+        loop = script.loop(call) if called_function(script, call) is function else None
+        given = argument(call, function, name) if loop is not None else None
+        found = _count(script, given, loop, _HOPS) if given is not None and loop is not None else None
+        if found is not None and loop is not None:
+            first = None if found.first is None else found.first + told[1]
+            return loop, found._replace(first=first, offset=found.offset + told[1])
+    return None
 
 
 def counting_test(script: Script, window: Window) -> ast.expr | None:
