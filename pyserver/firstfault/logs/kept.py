@@ -26,13 +26,13 @@ Lines = dict[int, tuple[int, list[bytes]]]
 
 
 class Block:
-    """Whole lines, split only when somebody asks for them."""
+    """Whole lines, split only when somebody asks for them. Its place in the source is that of its first line."""
 
-    def __init__(self, number: int, frame: int, data: bytes, shapes: list[bytes]) -> None:
-        self.frame = frame
+    def __init__(self, number: int, place: int, data: bytes) -> None:
+        self.place = place
         self._data = data
-        self._shapes = shapes
         self._lines: list[bytes] = []
+        self._shapes: list[bytes] = []
         # Of one line, the last that was asked for, the number; the others' are counted from there.
         self._known = (0, number)
 
@@ -45,7 +45,9 @@ class Block:
 
     @property
     def shapes(self) -> list[bytes]:
-        """One for each line: without what stood between them, a CR and an LF can have become one line end."""
+        """One for each line. Without what stood between them, a CR and an LF can have become one line end."""
+        if not self._shapes:
+            self._shapes = self._data.translate(None, DROPPED).splitlines()
         if len(self._shapes) != len(self.lines):
             self._shapes = [line.translate(None, DROPPED).rstrip(b"\r\n") for line in self.lines]
         return self._shapes
@@ -54,7 +56,7 @@ class Block:
         start, end = max(start, 0), min(end, len(self.lines))
         part, number = Lines(), self._number(start)
         for at in range(start, end):
-            part[self.frame + at] = number, _parts(self.lines[at].rstrip(b"\r\n"))
+            part[self.place + at] = number, _parts(self.lines[at].rstrip(b"\r\n"))
             number += self.lines[at].endswith(b"\n")
         return part
 
@@ -65,7 +67,7 @@ class Block:
         if len(parts) > 1:
             places = [place for place in map(line.find, literals) if place >= 0]
             parts[1:1] = [line[max(place - LONGEST // 4, 0) : place + LONGEST // 4] for place in places[:2]]
-        return {self.frame + at: (self._number(at), parts)}
+        return {self.place + at: (self._number(at), parts)}
 
     def last(self, shape: bytes, hot: Hot) -> int | None:
         """The last line of this shape that holds a literal."""
@@ -105,6 +107,8 @@ class Kept:
         after, self._after = self._after, 0
         if after:
             self._keep(self._near(block, -1, after))
+        if self.spent * 2 >= self._allowance:
+            news = {shape: hot for shape, hot in news.items() if hot is not None}
         settled = {shape: hot for shape, hot in news.items() if hot is not None and self._is_settled(hot)}
         if len(settled) < len(news):
             self._walk(block, {shape: hot for shape, hot in news.items() if shape not in settled})

@@ -7,10 +7,12 @@ the last ones of each shape that can hold a literal of a signature, however comm
 of all other lines only the ends are counted. A job that is small as a whole is read whole.
 """
 
+import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from firstfault.logs.lines import Piece, frames
+from firstfault.logs.source import Source
 
 if TYPE_CHECKING:
     from firstfault.logs.shapes import Shapes
@@ -23,13 +25,21 @@ JOB_COST = 30_000
 
 
 class Job:
-    """What the files of one job share: the shapes that they hold, and how many lines may still be kept."""
+    """What the files of one job share: the shapes that they hold, and how many lines may still be kept.
 
-    def __init__(self) -> None:
+    Given all its sources it knows from the start whether it is large.
+    """
+
+    def __init__(self, sources: Iterable[Source] = ()) -> None:
+        self.expected = sum(_size(source) for source in sources)
         self.bytes = 0
         self.left = JOB_COST
         self.large_files = 0
         self.shapes: Shapes | None = None
+
+
+def _size(source: Source) -> int:
+    return os.path.getsize(source.path) if source.path and os.path.isfile(source.path) else 0
 
 
 class Counter:
@@ -44,18 +54,17 @@ class Counter:
 def worth_reading(chunks: Iterable[tuple[bytes, int]], counter: Counter) -> Iterator[Piece]:
     """All pieces of a small job; of a large one what its source has to tell."""
     job = counter.job
-    before, held = job.bytes, list[bytes]()
+    held = list[bytes]()
     blocks = _cut(chunks, counter)
     for data in blocks:
         held.append(data)
-        if before + counter.bytes > SMALL:
+        if max(job.expected, job.bytes + counter.bytes) > SMALL:
             break
-    job.bytes += counter.bytes
-    if before + counter.bytes <= SMALL:
+    if max(job.expected, job.bytes + counter.bytes) <= SMALL:
         yield from _whole(held, counter)
     else:
         yield from _selected(_drained(held, blocks), counter)
-    job.bytes = before + counter.bytes
+    job.bytes += counter.bytes
 
 
 def _cut(chunks: Iterable[tuple[bytes, int]], counter: Counter) -> Iterator[bytes]:
@@ -63,13 +72,13 @@ def _cut(chunks: Iterable[tuple[bytes, int]], counter: Counter) -> Iterator[byte
     rest = b""
     for data, size in chunks:
         counter.bytes += size
-        data = rest + data if rest else data
         end = data.rfind(b"\n") + 1 or data.rfind(b"\r") + 1
-        if end == 0 and len(data) > LONGEST_BLOCK:
+        if end == 0 and len(rest) + len(data) > LONGEST_BLOCK:
             end = len(data)
-        rest = data[end:]
-        if end:
-            yield data[:end]
+        block = b"".join((rest, memoryview(data)[:end])) if end else b""
+        rest = data[end:] if end else rest + data
+        if block:
+            yield block
     if rest:
         yield rest
 
@@ -98,12 +107,11 @@ def _selected(datas: Iterator[bytes], counter: Counter) -> Iterator[Piece]:
     shapes = job.shapes = job.shapes or Shapes()
     kept = Kept(job.left // 2, job.large_files)
     job.large_files += 1
-    number, frame, last = 1, 0, b""
+    number, place, last = 1, 0, b""
     for data in datas:
         stripped = data.translate(None, DROPPED)
-        own = stripped.splitlines()
-        kept.take(Block(number, frame, data, own), shapes.news(own))
-        number, frame = number + stripped.count(b"\n"), frame + len(own) + 1
+        kept.take(Block(number, place, data), shapes.news(stripped))
+        number, place = number + stripped.count(b"\n"), place + len(data)
         last = data
     counter.lines = number - 1 if last.endswith(b"\n") else number
     yield from kept.pieces()

@@ -46,8 +46,9 @@ class Shapes:
         self._counts: dict[bytes, int] = {}
         self._anchors = Anchors(_literals() if literals is None else literals, DROPPED)
 
-    def news(self, shapes: list[bytes]) -> dict[bytes, Hot | None]:
-        """The shapes of one block that are not common, those that can hold a literal with what is known of it."""
+    def news(self, stripped: bytes) -> dict[bytes, Hot | None]:
+        """The shapes of a block that are not common, those that can hold a literal with what is known of it."""
+        shapes = stripped.splitlines()
         if self._common.issuperset(shapes):
             return {}
         rare = set(shapes) - self._common
