@@ -96,7 +96,7 @@ def test_markdown_keeps_lines_and_names_apart() -> None:
     assert first.startswith("# ") and "a\\<b>\\*c" in first
     assert where == "- Where:  /home/ann/a.py:3 in \\_\\_call\\_\\_"
     assert todo.startswith("- Do: ")
-    assert "    <stdin>:4: ValueError: a<b>*c" in rest
+    assert "    <stdin>:3: ValueError: a<b>*c" in rest
 
 
 def test_no_failure_gives_status_0() -> None:
