@@ -17,6 +17,7 @@ from firstfault.text import apply_edits
 
 HERE = Path(__file__).parent
 CODES = {"undivided-loss": "GA102", "double-division": "GA103", "unscaled-sum": "GA104", "short-window": "GA202"}
+LOGS = read_document(HERE / "proofs" / "divided-loss-log.md")
 STAND_INS = ("accelerate", "transformers", "lightning", "deepspeed")
 
 
@@ -56,6 +57,16 @@ def test_the_fix_leaves_the_number_of_steps_and_the_first_log(code: str, case: C
     if "log" in names:  # later entries follow another path, because the steps before them were wrong
         assert names["log"][0] == pytest.approx(names_after["log"][0], rel=1e-12)
         assert len(names["log"]) == len(names_after["log"])
+
+
+@pytest.mark.parametrize("case", LOGS, ids=lambda case: case.heading)
+def test_the_fix_of_a_log_shows_the_loss_and_leaves_training_alone(case: Case) -> None:
+    before, names = run(case.source, VARIABLE, {})
+    after, names_after = run(_fixed("GA213", case), VARIABLE, {})
+    assert names["log"] != pytest.approx(names["wanted"], rel=1e-3)
+    assert names_after["log"] == pytest.approx(names_after["wanted"], rel=1e-12)
+    assert len(before) == len(after) >= 2
+    assert all(torch.equal(one.gradient, other.gradient) for one, other in zip(before, after, strict=True))
 
 
 def _factor(case: Case) -> float:
