@@ -37,7 +37,7 @@ editor: firstfault.vsix ## open a VS Code workbench on 127.0.0.1 with the extens
 	@extension/test/e2e/setup.sh
 	@node extension/test/e2e/editor.mjs || [ $$? -eq 130 ]  # Ctrl-C is the way to end it
 
-package: $(VENV)/.dev firstfault.vsix ## build the wheel and the .vsix into dist/
+package: $(VENV)/.runtime firstfault.vsix ## build the wheel and the .vsix into dist/
 	@mkdir -p dist
 	$(BIN)/pip wheel -qq --no-deps --no-build-isolation --wheel-dir dist .
 	cp firstfault.vsix dist/
@@ -73,6 +73,6 @@ node_modules/.installed: package.json package-lock.json
 	@touch $@
 
 VSIX_SOURCES := package.json $(wildcard extension/*.mjs) $(shell find extension/src extension/media pyserver/firstfault signatures -type f -not -name '*.pyc' 2>/dev/null)
-firstfault.vsix: $(VENV)/.dev node_modules/.installed $(VSIX_SOURCES)
+firstfault.vsix: $(VENV)/.runtime node_modules/.installed $(VSIX_SOURCES)
 	@npm run --silent package
 	@touch $@

@@ -147,6 +147,30 @@ def test_the_loader_refuses_a_file_without_a_near_miss(tmp_path) -> None:  # typ
 
 
 @pytest.mark.parametrize(
+    ("line", "fault"),
+    [
+        ("match = 3", "match"),
+        ("title = 3", "title must be a text"),
+        ('fix = "x"', "fix"),
+        ("sample = [3]", "sample"),
+        ('narrows = ["x", 3]', "narrows"),
+    ],
+)
+def test_the_loader_names_the_file_and_the_key_of_a_wrong_shape(tmp_path, line: str, fault: str) -> None:  # type: ignore[no-untyped-def]
+    folder = tmp_path / "failures" / "memory"
+    folder.mkdir(parents=True)
+    (folder / "x.toml").write_text(f'id = "x"\ncategory = "memory"\n{line}\n')
+    with pytest.raises(LibraryError, match=rf"x\.toml: .*{fault}"):
+        compile_library(str(tmp_path))
+
+
+def test_an_editors_lock_file_is_no_signature(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "failures").mkdir()
+    (tmp_path / "failures" / ".#x.toml").symlink_to("nowhere")
+    assert compile_library(str(tmp_path))["library.json"]["failures"] == []
+
+
+@pytest.mark.parametrize(
     ("pattern", "fault"),
     [
         (".*Error", "leads with an unbounded repeat"),

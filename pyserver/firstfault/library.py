@@ -196,7 +196,7 @@ def _compiled(name: str) -> dict[str, Any]:
         cached = _read_json(os.path.join(_cache_folder(), name))
         if cached["stamp"] == stamp:
             return cached
-    except (OSError, ValueError, KeyError):
+    except (OSError, ValueError, KeyError, TypeError):
         pass  # No cache yet, or a half-written one: it is made again below.
     from firstfault.signature_files import compile_library
 
@@ -212,11 +212,16 @@ def _read_json(path: str) -> dict[str, Any]:
         return plain
 
 
+def is_signature_file(name: str) -> bool:
+    """An editor's lock files and back-ups lie beside the real ones."""
+    return name.endswith(".toml") and not name.startswith(".")
+
+
 def _stamp(directory: str) -> str:
     """Changes with every file of the checkout, and with this room's own form of the cache."""
     parts = [str(os.stat(__file__).st_mtime_ns)]
     for folder, _, names in os.walk(directory):
-        for name in names:
+        for name in filter(is_signature_file, names):
             status = os.stat(os.path.join(folder, name))
             parts.append(f"{folder}/{name}:{status.st_mtime_ns}:{status.st_size}")
     return "\n".join(sorted(parts))

@@ -10,12 +10,15 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from firstfault.library import ROLES, LibraryError
+from firstfault.library import ROLES, LibraryError, is_signature_file
 
 # Two unbounded repeats of nearly anything make a pattern quadratic on a long line; \w+ and [\d.]+ end early.
 _UNBOUNDED = re.compile(r"(?:(?<!\\)\.|\\[SWD]|(?<!\\)\[\^[^\]]*\])(?:[*+]|\{\d*,\})")
 _NESTED = re.compile(r"[*+}][^()|]*\)(?:[*+]|\{\d*,\})")
 MIN_LITERAL = 4
+TEXTS = ("id", "title", "category", "role", "explain", "cause", "verify", "limits")
+LISTS = ("fix", "narrows", "related", "references")
+TABLES = ("match", "missing", "sample", "near_miss")
 
 
 def compile_library(directory: str) -> dict[str, dict[str, Any]]:
@@ -40,7 +43,7 @@ def _packed(failure: dict[str, Any]) -> list[Any]:
 def toml_files(directory: str) -> list[str]:
     found = []
     for folder, _, names in os.walk(directory):
-        found += [os.path.join(folder, name) for name in names if name.endswith(".toml")]
+        found += [os.path.join(folder, name) for name in names if is_signature_file(name)]
     return sorted(found)
 
 
@@ -59,6 +62,7 @@ def _read_toml(path: str) -> dict[str, Any]:
 
 def _read_failure(path: str) -> dict[str, Any]:
     raw = _read_toml(path)
+    _demand_shapes(path, raw)
     name, category = os.path.basename(path)[:-5], os.path.basename(os.path.dirname(path))
     _demand(path, raw.get("id") == name, f"id must be the file's name, {name}")
     _demand(path, raw.get("category") == category, f"category must be the folder's name, {category}")
@@ -80,12 +84,26 @@ def _read_failure(path: str) -> dict[str, Any]:
         "matches": matches,
         **_read_examples(path, raw),
     }
-    known = {
-        "id", "title", "category", "role", "explain", "cause", "fix", "verify", "limits", "establishes", "missing",
-        "narrows", "related", "references", "match", "sample", "near_miss",
-    }  # fmt: skip
+    known = {*TEXTS, *LISTS, *TABLES, "establishes"}
     _demand(path, set(raw) <= known, f"unknown keys: {', '.join(sorted(set(raw) - known))}")
     return plain
+
+
+def _demand_shapes(path: str, raw: dict[str, Any]) -> None:
+    """Each key holds the kind of value that it must hold; what is read after this needs no further guard."""
+    for key in TEXTS:
+        _demand(path, isinstance(raw.get(key, ""), str), f"{key} must be a text")
+    for key in LISTS:
+        listed = raw.get(key, [])
+        _demand(
+            path, isinstance(listed, list) and all(isinstance(each, str) for each in listed), f"{key}: a list of texts"
+        )
+    for key in TABLES:
+        tables = raw.get(key, [])
+        of_tables = isinstance(tables, list) and all(isinstance(each, dict) for each in tables)
+        _demand(path, of_tables, f"{key} must be written as [[{key}]]")
+        if key in ("sample", "near_miss"):
+            _demand(path, all(isinstance(each.get("text"), str) for each in tables), f"[[{key}]] needs its text")
 
 
 def _read_match(path: str, raw: dict[str, Any]) -> list[Any]:
