@@ -11,7 +11,8 @@ from proof import DIFFERENT, EQUAL, Step, run
 from firstfault.lint import Workspace, lint
 from firstfault.text import apply_edits
 
-CASES = read_document(Path(__file__).parent / "proofs" / "step-ledger.md")
+PROOFS = Path(__file__).parent / "proofs"
+CASES, SCHEDULES = read_document(PROOFS / "step-ledger.md"), read_document(PROOFS / "schedules.md")
 ACCELERATE = '''
 from contextlib import contextmanager
 
@@ -56,6 +57,17 @@ def test_every_step_has_the_gradient_of_its_window(case: Case) -> None:
     assert _is_faulty(*before), "the script is right before the fix"
     assert len(after[0]) == _wanted_steps(after[1])
     assert max(_errors(*after)) <= EQUAL, _errors(*after)
+
+
+@pytest.mark.parametrize("case", SCHEDULES, ids=lambda case: case.heading)
+def test_a_schedule_is_as_long_as_the_optimizer_steps(case: Case) -> None:
+    def ends(source: str) -> tuple[int, int, int]:
+        steps, names = run(source, [], {})
+        return len(steps), names["scheduler"].last_epoch, names["scheduler"].T_max
+
+    taken, scheduled, length = ends(_fixed(case))
+    assert taken == scheduled == length > 2
+    assert len(set(ends(case.source))) > 1, "the script is right before the fix"
 
 
 def _is_faulty(steps: list[Step], names: dict[str, Any]) -> bool:

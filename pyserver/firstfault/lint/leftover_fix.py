@@ -47,7 +47,7 @@ def leftover_fix(script: Script, loop: TrainingLoop, window: Window, found: Left
         named = [Edit(script.span(each), name) for each in uses]
         edits = [placement.insert_before(script, loop.node.body[0], [line]), *named, *edits]
     scheduled = any(each.verb == "schedule" and not each.after_loop for each in loop.actions)
-    safe = bool(uses) and data.certain and not scheduled
+    safe = bool(uses) and data.certain and not scheduled and not _scaled_outside(script, loop, window)
     return Fix(TITLE, "safe" if safe else "unsafe", tuple(edits))
 
 
@@ -103,6 +103,18 @@ def _uses(script: Script, loop: TrainingLoop, window: Window, test: ast.Compare)
             uses.append(side)
             divides = divides or isinstance(node.op, ast.Div)
     return uses if divides or not uses else None
+
+
+def _scaled_outside(script: Script, loop: TrainingLoop, window: Window) -> bool:
+    """The function multiplies with the size behind the loop, to log what the loop has divided by it."""
+    inside = set(script.walk(loop.node))
+    return any(
+        isinstance(node, ast.BinOp)
+        and isinstance(node.op, ast.Mult)
+        and node not in inside
+        and any(is_window_size(script, side, window, script) for side in (node.left, node.right))
+        for node in script.walk(script.scope(loop.node))
+    )
 
 
 def _is_of_a_call(node: ast.BinOp | ast.AugAssign) -> bool:
