@@ -388,9 +388,10 @@ def test_a_cut_traceback_among_several_ranks_names_no_rank() -> None:
 
 def test_a_restart_without_any_progress_does_not_heal_the_attempt_before() -> None:
     agent = "torch.distributed.elastic.agent.server.api:[default]"
+    failed = "failed (exitcode: -9) local_rank: 1 (pid: 70) of binary: x"
     text = (
         "step 1 loss 0.9\n"
-        "ERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -9) local_rank: 1 (pid: 70) of binary: x\n"
+        f"ERROR:torch.distributed.elastic.multiprocessing.api:{failed}\n"
         f"INFO:{agent} Worker group FAILED. 3/3 attempts left; will restart worker group\n"
         f"INFO:{agent} Starting worker group\n"
     )
@@ -461,3 +462,19 @@ def test_a_rank_that_lost_the_store_too_is_not_silent() -> None:
 def test_rows_of_which_one_lost_its_time_are_not_compared() -> None:
     whole = table((1, 1, "10:00:01"), (2, 1, "10:00:01"), root=2)
     assert first(diagnosed(whole[whole.index("  host") :])) == ("child-failed", None)
+
+
+def test_a_rank_that_waited_for_the_group_is_not_the_one_that_failed() -> None:
+    text = (
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/home/ann/lab/train.py", line 12, in main\n'
+        '[rank2]:     dist.init_process_group("nccl")\n'
+        "[rank2]: RuntimeError: Timed out initializing process group in store based barrier on rank: 2, "
+        "for key: store_based_barrier_key:1 (world_size=4, worker_count=3, timeout=0:30:00)\n"
+    )
+    assert first(diagnosed(text)) == ("world-size", None)
+
+
+def test_a_cut_line_of_level_error_behind_a_bar_is_no_all_clear() -> None:
+    glued = " 2%|2  | 32/1752 [01:08<1:22:56][rank4]:[E712 09:08:07.1 Engine.cpp:63] [Rank 4] So"
+    assert diagnosed(" 2%|2  | 31/1752 [01:05<1:23:14]\n" + glued).verdict != "no-failure"

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from firstfault.diagnose import sequence
 from firstfault.diagnose.evidence import (
+    COUNTED,
     DEATHS,
     PAIRWISE,
     Case,
@@ -136,13 +137,21 @@ def _earliest_initiating(case: Case) -> Choice | None:
         return Choice(source, source.owner, False, reason)
     if on_all_ranks(alike, case):
         return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
+    return _of_nobody(first) or Choice(first, first.owner, False, why_first(first, started, case.failures))
+
+
+def _of_nobody(first: Failure) -> Choice | None:
+    """The failures whose reporter is not the rank at fault."""
     if first.signature.id in PAIRWISE:
         reason = "Ranks disagree, and the text does not tell which of them is the odd one."
+        return Choice(first, NOBODY, False, reason)
+    if first.signature.id in COUNTED:
+        reason = "The rank that reports it waited for the group; which process is amiss is not in the text."
         return Choice(first, NOBODY, False, reason)
     if only_observed(first):
         reason = "The watchdog of one rank saw it; which rank failed first is not in the text."
         return Choice(first, Owner(None, None, first.owner.host), False, reason)
-    return Choice(first, first.owner, False, why_first(first, started, case.failures))
+    return None
 
 
 def _source_of_nan(alike: list[Failure], case: Case) -> Failure | None:

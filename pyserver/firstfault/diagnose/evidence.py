@@ -16,6 +16,8 @@ NUMBERS = re.compile(r"\d+")
 COMPLAINT = re.compile(r"\[[EF](?:\d{3,4} [\d:.]+)? ProcessGroup|[Ff]ailed (?:to|on) ")
 # Two ranks disagree in these; the message does not tell which of them is the odd one.
 PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-mismatch"))
+# Who waits for the group counts who came; the one that waits is not at fault.
+COUNTED = frozenset(("world-size",))
 PAIR = ("first", "other", "unlike")
 MANY = 4
 

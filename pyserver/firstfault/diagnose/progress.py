@@ -32,6 +32,7 @@ REPORTS = re.compile(
     r"|\b(?:code|status)(?:: {1,12}| ?= ?| )-?[1-9]\d{0,2}\b|\(core dumped\)"
     r"|^Exception raised from \w|^frame #\d+: .+ \+ 0x|^\S.{0,200} FAILED$|^[\w.\-]{2,40}: (?:fatal )?error: \S"
     r"|(?:^|[\s|>\]])(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S"
+    r"|\[[EF](?:\d{3,4} [\d:.]{5,20})? ?\w{1,60}\.(?:cpp|hpp|cc|cu|h):\d+\]"
 )
 # Words of trouble: near the end of a text that tells no end of the run they forbid an all-clear.
 TROUBLE = re.compile(
@@ -58,6 +59,8 @@ REPORT_MARKS = (
     "frame #",
     "Exception: ",
     "FAILED",
+    "[E",
+    "[F",
 )
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|", "`")
 AFTER = 2
