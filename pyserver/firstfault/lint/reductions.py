@@ -5,10 +5,13 @@
     criterion(x, y)                                  what all criteria that the name may hold have in common
     model(**batch).loss                              hidden: a mean by custom, which the text does not show
 
+    criterion(x, y)                                  named: the name says criterion, and nothing shows what it is
+
 None where the text does not tell.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -19,7 +22,7 @@ from firstfault.lint.objects import argument
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.workspace import Workspace
 
-Reduction = Literal["mean", "sum", "hidden"]
+Reduction = Literal["mean", "sum", "hidden", "named"]
 _FUNCTIONS = {
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
@@ -44,6 +47,7 @@ _FUNCTIONS = {
     "triplet_margin_with_distance_loss",
 }
 _HOPS = 5
+_CRITERION = re.compile(r"criterion|loss_?(?:fn|func|function)$", re.IGNORECASE)
 
 
 def reduction(term: Term, workspace: Workspace) -> Reduction | None:
@@ -63,7 +67,19 @@ def reduction(term: Term, workspace: Workspace) -> Reduction | None:
         return whole
     makers = list(_criteria(term.script, node, workspace))
     found = {_stated(each) for each in makers}
+    if not makers and _is_opaque(term.script, node, workspace):
+        return "named"
     return found.pop() if len(found) == 1 else None
+
+
+def _is_opaque(script: Script, call: ast.Call, workspace: Workspace) -> bool:
+    """``criterion(scores, kinds)``, and nothing in the workspace shows what it is."""
+    name = dotted(call.func)
+    if not _CRITERION.search(last_name(call.func)) or workspace.definition(name, script) is not None:
+        return False
+    owner = script.class_of(call)
+    method = f"{owner.name}.{name[5:]}" if owner and name.startswith("self.") else ""
+    return method not in script.definitions
 
 
 def is_scalar(script: Script, node: ast.expr) -> bool:

@@ -23,6 +23,7 @@ from firstfault.lint.window import Window
 from firstfault.text import Span
 
 _WEIGHT = re.compile(r"weight|coef|lambda|alpha|beta|gamma|^lam|_w$|^w_|balance|temperature", re.IGNORECASE)
+_RANKS = re.compile(r"world|num_processes|n_ranks|num_replicas|n_?gpus?$", re.IGNORECASE)
 _SCALES_GRADIENTS = re.compile(r"scale_grad|multiply_grad|rescale|divide_grad|average_grad|normali[sz]e_grad", re.I)
 _RATE = re.compile(r"(?:^|_)lr(?:$|_)|learning_rate|base_rate", re.IGNORECASE)
 
@@ -91,7 +92,12 @@ def _is_numel_of_scalar(home: Script, operand: ast.expr) -> bool:
 
 
 def _is_weight(home: Script, operand: ast.expr) -> bool:
-    """A number, or a setting that is named like the weight of a loss; a setting of another name may be anything."""
+    """A number, or a setting that is named like the weight of a loss; a setting of another name may be anything.
+
+    The number of ranks is none: who multiplies by it means a sum.
+    """
+    if _RANKS.search(last_name(operand.func if isinstance(operand, ast.Call) else operand)):
+        return False
     if number(home, operand) is not None:
         return True
     if isinstance(operand, ast.BinOp):

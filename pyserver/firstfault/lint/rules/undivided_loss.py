@@ -55,7 +55,7 @@ backward.
 ## Limits
 
 Error where the text shows that the loss is a mean, warning where it comes out of a library's model, one step milder
-where the window is 1 by default. Silent for sums, for losses whose reduction the text does not show, where a factor
+where the window is 1 by default, a hint where a criterion is handed in from elsewhere. Silent for sums, where a factor
 may be the number of rows, tokens or ranks, where gradients are scaled before the step or the learning rate is divided
 by the window, where the whole batch's loss is recomputed for each part of it, and where accelerate, DeepSpeed, mmengine
 or Lightning divide. A loop over `range(n)` is taken for a window only if it is named like one or draws a batch in each
@@ -72,17 +72,18 @@ import re
 from collections.abc import Iterator
 
 from firstfault.lint.averaging import Averaging
-from firstfault.lint.bindings import keyword
+from firstfault.lint.bindings import bindings, keyword
 from firstfault.lint.cadence import starts_anew
 from firstfault.lint.calls import Backward, last_name
 from firstfault.lint.loss_terms import Term, loss_terms
-from firstfault.lint.reductions import reduction
+from firstfault.lint.reductions import Reduction, reduction
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.scaling import Scaling, exclusive, scales_gradients, scales_rate, scaling
 from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.token_counts import varying_count
 from firstfault.lint.training_loop import TrainingLoop, calls_in, training_loops
 from firstfault.lint.window import Window
+from firstfault.lint.window_default import is_one_by_default
 from firstfault.lint.window_fix import window_fix
 from firstfault.lint.workspace import Workspace
 from firstfault.text import Edit
@@ -117,9 +118,11 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
         return None
     for term in terms:
         kind = reduction(term, workspace)
-        if kind in ("mean", "hidden") and _is_undivided(scaling(script, term, window), term, window):
+        if kind == "named" and _is_nominal(script, window):
+            continue
+        if kind in ("mean", "hidden", "named") and _is_undivided(scaling(script, term, window), term, window):
             fix = _fix(script, loop, window, backward, terms, term, workspace)
-            message = _message(script, window, backward, shown=kind == "mean")
+            message = _message(script, window, backward, term, kind)
             related = (Related(script.path, window.span.start.line, _related(window)),)
             severity = _severity(script, window, kind)
             return Hit(script.span(backward.node), severity, message, related, (fix,) if fix else ())
@@ -157,6 +160,14 @@ def _speaks_of_window(term: Term, window: Window) -> bool:
     size = last_name(window.size_node) if window.size_node is not None else ""
     names = {last_name(each) for each in ast.walk(term.node) if isinstance(each, ast.expr)}
     return any(name and (name == size or _WINDOW_NAME.search(name)) for name in names)
+
+
+def _is_nominal(script: Script, window: Window) -> bool:
+    """``round(64 / batch_size)`` micro-batches: then the loss often is a sum over the rows, up to a nominal number."""
+    size = window.size_node
+    values = [each.value for each in bindings(script, dotted(size), size)] if size is not None and dotted(size) else []
+    parts = [part for each in values if each is not None for part in ast.walk(each)]
+    return any(isinstance(each, ast.BinOp) and isinstance(each.op, (ast.Div, ast.FloorDiv)) for each in parts)
 
 
 def _is_summed_up(script: Script, loop: TrainingLoop, window: Window, backward: Backward) -> bool:
@@ -229,21 +240,23 @@ def _keeps_graph(backward: Backward) -> bool:
     return isinstance(call, ast.Call) and any(keyword(call, each) for each in ("retain_graph", "create_graph"))
 
 
-def _severity(script: Script, window: Window, kind: str | None) -> Severity:
+def _severity(script: Script, window: Window, kind: Reduction) -> Severity:
+    if kind == "named":
+        return "hint"
     severity: Severity = "error" if kind == "mean" and window.kind != "chunks" else "warning"
-    return _MILDER[severity] if window.default_one and not _is_given(script, window) else severity
+    return _MILDER[severity] if is_one_by_default(script, window) else severity
 
 
-def _is_given(script: Script, window: Window) -> bool:
-    """A parameter that is 1 by default, and that a call of the file gives another value."""
-    name = dotted(window.size_node)
-    return bool(name) and any(keyword(call, name) is not None for call in script.nodes(ast.Call))
-
-
-def _message(script: Script, window: Window, backward: Backward, shown: bool) -> str:
+def _message(script: Script, window: Window, backward: Backward, term: Term, kind: Reduction) -> str:
     loss = f"`{script.text(backward.loss)}`" if isinstance(backward.loss, (ast.Name, ast.Attribute)) else "The loss"
-    mean = "a mean over the micro-batch" if shown else "what the model returns, a mean by custom,"
     size = f"`{window.size_text}`" if window.size_text else "the number of micro-batches"
+    if kind == "named":
+        maker = ast.unparse(term.node.func) if isinstance(term.node, ast.Call) else "the criterion"
+        return (
+            f"{loss} is not divided by {size}: if `{maker}` takes a mean over the micro-batch, the gradients of a step "
+            "are that many times too large."
+        )
+    mean = "a mean over the micro-batch" if kind == "mean" else "what the model returns, a mean by custom,"
     return f"{loss} is {mean} and is not divided by {size}: the gradients of a step are that many times too large."
 
 
