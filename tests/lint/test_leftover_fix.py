@@ -39,13 +39,13 @@ def test_the_plain_script_has_a_safe_fix() -> None:
     [
         ("    loader = DataLoader(data, 4)\n", "    loader = data\n"),
         ("                optimizer.step()\n", "                optimizer.step()\n                scheduler.step()\n"),
-        ("print(total)", "print(total * steps / len(loader))"),
+        ("print(total)", "print(total * steps)"),
         ("            loss = loss / steps\n", ""),
     ],
 )
 def test_unsafe(old: str, new: str) -> None:
     assert old in SCRIPT
-    assert fixes(SCRIPT.replace(old, new).replace("len(loader)", "len(data)")) == ["unsafe"]
+    assert fixes(SCRIPT.replace(old, new)) == ["unsafe"]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from firstfault.lint.averaging import is_window_size
 from firstfault.lint.bindings import bindings, number
-from firstfault.lint.calls import last_name
+from firstfault.lint.calls import last_name, verb
 from firstfault.lint.epochs import cleared_between, is_endless, may_be_flushed, runs_again
 from firstfault.lint.micro_count import Count, carried_count, iterable, micro_count
-from firstfault.lint.script import Script, dotted
+from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import Action, TrainingLoop, actions_of
 from firstfault.lint.window import Guard, Window, window_of_guard
 from firstfault.lint.window_default import is_always_one
@@ -38,8 +39,20 @@ def leftover(script: Script, loop: TrainingLoop, workspace: Workspace) -> Leftov
     if carried is None:
         return leftover_of_window(script, loop, window, workspace)
     node, count = carried
+    if not isinstance(node, LOOPS):
+        return _of_lightning(script, loop, count)
     lifted = replace(loop, node=node, actions=actions_of(script, node), in_helper=True)
     return leftover_of_window(script, lifted, window, workspace, count)
+
+
+def _of_lightning(script: Script, loop: TrainingLoop, count: Count) -> Leftover | None:
+    """Manual optimization: the trainer calls the method, and any other method of the class may take the rest."""
+    owner = script.class_of(loop.node)
+    own = set(script.walk(loop.node))
+    calls = [each for each in script.walk(owner) if isinstance(each, ast.Call) and each not in own] if owner else []
+    if any(verb(script, each) == "step" or "is_last_batch" in script.text(each) for each in calls):
+        return None
+    return Leftover("unknown", None, count)
 
 
 def leftover_of_window(
@@ -81,7 +94,23 @@ def closes_at_the_end(script: Script, window: Window) -> bool:
     """``... or last batch`` in the condition, or in the flags that it is made of."""
     tests = [window.boundary.test] if window.boundary is not None else []
     counting = {id(each) for each in script.walk(window.counter)} if window.counter is not None else set()
+    for test in tests:
+        for short in _only_short_epochs(script, test, window):
+            counting |= {id(each) for each in script.walk(short)} | {id(script.parent(short))}
     return any(_may_close(script, test, counting, 3) for test in (*tests, window.node))
+
+
+def _only_short_epochs(script: Script, test: ast.expr, window: Window) -> Iterator[ast.expr]:
+    """``or (len(loader) <= N and i + 1 == len(loader))``: closes epochs that are shorter than one window, no others."""
+    if not isinstance(test, ast.BoolOp) or not isinstance(test.op, ast.Or) or len(test.values) != 2:
+        return
+    for part in test.values:
+        for each in part.values if isinstance(part, ast.BoolOp) and isinstance(part.op, ast.And) else ():
+            if not isinstance(each, ast.Compare) or not isinstance(each.ops[0], (ast.Lt, ast.LtE)):
+                continue
+            length = isinstance(each.left, ast.Call) and last_name(each.left.func) == "len"
+            if length and is_window_size(script, each.comparators[0], window, script):
+                yield part
 
 
 def _may_close(script: Script, test: ast.expr, counting: set[int], hops: int) -> bool:

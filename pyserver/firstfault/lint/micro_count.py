@@ -33,7 +33,9 @@ def micro_count(script: Script, window: Window, loop: ast.AST) -> Count | None:
     return _count(script, window.counter, loop, _HOPS)
 
 
-def carried_count(script: Script, window: Window, function: ast.AST) -> tuple[Loop, Count] | None:
+def carried_count(
+    script: Script, window: Window, function: ast.AST
+) -> tuple[Loop | ast.FunctionDef | ast.AsyncFunctionDef, Count] | None:
     """The count that a loop hands to the function that it calls for every micro-batch: ``self.step(batch, i)``."""
     told = _offset(script, window.counter) if window.counter is not None else None
     if told is None or not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -41,6 +43,8 @@ def carried_count(script: Script, window: Window, function: ast.AST) -> tuple[Lo
     name = dotted(told[0])
     if [each.kind for each in bindings(script, name, function)] != ["parameter"]:
         return None
+    if _counts_batches_of_lightning(script, function, name):
+        return function, Count(name, told[1], True, False, told[1])
     for call in script.nodes(ast.Call):
         loop = script.loop(call) if called_function(script, call) is function else None
         given = argument(call, function, name) if loop is not None else None
@@ -49,6 +53,14 @@ def carried_count(script: Script, window: Window, function: ast.AST) -> tuple[Lo
             first = None if found.first is None else found.first + told[1]
             return loop, found._replace(first=first, offset=found.offset + told[1])
     return None
+
+
+def _counts_batches_of_lightning(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
+    """``batch_idx`` of ``training_step(self, batch, batch_idx)``: the trainer counts anew in each epoch."""
+    owner = script.class_of(function)
+    module = owner is not None and any(script.qualified(each).endswith("LightningModule") for each in owner.bases)
+    given = [each.arg for each in function.args.args]
+    return module and function.name == "training_step" and len(given) > 2 and given[2] == name
 
 
 def counting_test(script: Script, window: Window) -> ast.expr | None:

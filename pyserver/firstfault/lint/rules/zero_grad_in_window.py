@@ -3,7 +3,8 @@
 ## What it does
 
 Finds loops that step the optimizer at the end of a window and call `zero_grad` of the same optimizer (or of its model)
-for every micro-batch. It also finds loops where only the micro-batch that fills the window reaches backward while the
+for every micro-batch. It also finds the reverse, a step for every micro-batch where the loss is divided by N and the
+gradients are cleared once in N; and loops where only the micro-batch that fills the window reaches backward while the
 losses of the others are computed and thrown away.
 
 ## Why it matters
@@ -64,13 +65,14 @@ from firstfault.lint.clearing import (
     cleared_object,
     clears_what_is_stepped,
     delete_statement,
+    optimizer_of_step,
     runs_with_every_backward,
 )
 from firstfault.lint.epochs import cleared_between
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import Action, TrainingLoop, training_loops
-from firstfault.lint.window import Window, guards
+from firstfault.lint.window import Window, guards, window_of_guard
 from firstfault.lint.window_default import is_always_one, is_one_by_default
 from firstfault.lint.workspace import Workspace
 from firstfault.text import Edit
@@ -84,7 +86,10 @@ def zero_grad_in_window(script: Script, workspace: Workspace) -> Iterator[Hit]:
     seen: set[ast.AST] = set()
     for loop in training_loops(script):
         window = loop.window
-        if window is None or window.kind in ("accumulate-context", "framework") or is_always_one(script, window):
+        if window is None:
+            yield from _stepped_too_often(script, loop, seen)
+            continue
+        if window.kind in ("accumulate-context", "framework") or is_always_one(script, window):
             continue
         if any(each.receiver in _CLEAR_THEMSELVES for each in loop.backwards):
             continue
@@ -97,6 +102,33 @@ def zero_grad_in_window(script: Script, workspace: Workspace) -> Iterator[Hit]:
             if action.node not in seen and _is_cleared_too_often(script, loop, action):
                 seen.add(action.node)
                 yield _hit(script, loop, window, action)
+
+
+def _stepped_too_often(script: Script, loop: TrainingLoop, seen: set[ast.AST]) -> Iterator[Hit]:
+    """Divided by N and cleared once in N micro-batches, but stepped with each of them."""
+    clears = [each for each in loop.zero_grads if not each.after_loop]
+    for step in loop.optimizer_steps:
+        own = [each for each in clears if cleared_object(script, each) == optimizer_of_step(script, step)]
+        windows = [_window_of_clearing(script, loop, each) for each in own]
+        often = runs_with_every_backward(script, loop, step) and step.node not in seen
+        if not own or not often or len(own) != len(clears) or None in windows or windows[0] is None:
+            continue
+        if any(is_window_size(script, each.by, windows[0], script) for each in loop.divisions):
+            seen.add(step.node)
+            related = Related(script.path, script.line(own[0].node), "the gradients are cleared here, once per window")
+            message = (
+                f"`{script.text(step.node)}` runs for every micro-batch, but the gradients are cleared once for "
+                f"`{windows[0].size_text}` of them: each is stepped again with those that follow."
+            )
+            yield Hit(script.span(step.node), "error", message, (related,))
+
+
+def _window_of_clearing(script: Script, loop: TrainingLoop, action: Action) -> Window | None:
+    for guard in action.guards:
+        found = window_of_guard(script, guard, loop.node)
+        if found is not None and not is_always_one(script, found):
+            return found
+    return None
 
 
 def _is_cleared_too_often(script: Script, loop: TrainingLoop, action: Action) -> bool:
