@@ -11,7 +11,7 @@ from firstfault.text import Edit, Position, Span
 
 __all__ = ["Finding", "Fix", "Hit", "Related", "Rule", "Workspace", "all_rules", "finding_to_json", "lint"]
 
-_WORDS = ("backward", "update_params", "BatchNorm", "accumulat", "zero_grad")
+_WORDS = ("backward", "update_params", "BatchNorm", "GroupNorm", "accumulat", "zero_grad")
 
 
 def lint(source: str, path: str, workspace: Workspace) -> list[Finding] | None:
