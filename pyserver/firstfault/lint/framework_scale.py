@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 from firstfault.lint.bindings import Number, keyword, number
 from firstfault.lint.calls import Backward, last_name
-from firstfault.lint.script import Script
+from firstfault.lint.script import Script, per_script
 from firstfault.lint.window import Window, accelerator_steps, framework_steps
 from firstfault.lint.workspace import Workspace
 
 _NAMES = {"accelerator": "accelerate", "engine": "DeepSpeed", "mmengine": "mmengine", "lightning": "Lightning"}
+_LONGEST_OPTION = 40  # characters of a string that is a name or an option rather than a sentence
 _LARGEST = 200_000  # characters of a configuration
 
 
@@ -36,12 +37,26 @@ def divider(script: Script, backward: Backward, workspace: Workspace) -> Divider
     if framework is None or _keeps_scale(backward):
         return None
     size = accelerator_steps(script) if framework == "accelerate" else framework_steps(script)
-    if framework == "accelerate" and "deepspeed" in script.source.lower():
+    if framework == "accelerate" and knows_deepspeed(script):
         return None  # under DeepSpeed accelerate leaves the division to the engine
     if size is not None:
         window = Window("framework", size, script.span(size), script.text(size), size, number(script, size))
         return None if window.is_literal_one else Divider(framework, window, script.path, script.line(size))
     return _of_config(script, backward, workspace) if framework == "DeepSpeed" else None
+
+
+@per_script
+def knows_deepspeed(script: Script) -> bool:
+    """The code itself names DeepSpeed: an import, a name, an option. A docstring that mentions it says nothing."""
+    if "deepspeed" not in script.source.lower():
+        return False
+    words = [*script.imports.values(), *(each.id for each in script.nodes(ast.Name))]
+    words += [each.attr for each in script.nodes(ast.Attribute)] + [
+        each.arg or "" for each in script.nodes(ast.keyword)
+    ]
+    strings = (each.value for each in script.nodes(ast.Constant) if isinstance(each.value, str))
+    words += [each for each in strings if len(each) <= _LONGEST_OPTION and "\n" not in each]
+    return any("deepspeed" in each.lower() for each in words)
 
 
 def _keeps_scale(backward: Backward) -> bool:

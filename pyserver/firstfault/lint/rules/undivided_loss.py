@@ -75,6 +75,7 @@ from firstfault.lint.averaging import Averaging
 from firstfault.lint.bindings import bindings, keyword
 from firstfault.lint.cadence import starts_anew
 from firstfault.lint.calls import Backward, last_name
+from firstfault.lint.framework_scale import knows_deepspeed
 from firstfault.lint.loss_terms import Term, loss_terms
 from firstfault.lint.reductions import Reduction, reduction
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
@@ -199,7 +200,7 @@ def _is_window(script: Script, loop: TrainingLoop, window: Window) -> bool:
 def _nobody_divides(script: Script, window: Window, backward: Backward) -> bool:
     if backward.receiver == "accelerator":
         return window.kind != "accumulate-context" and _is_plain_accelerator(script)
-    return backward.receiver in _PLAIN and "deepspeed" not in script.source.lower()
+    return backward.receiver in _PLAIN and not knows_deepspeed(script)
 
 
 def _is_plain_accelerator(script: Script) -> bool:
