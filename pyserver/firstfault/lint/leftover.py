@@ -202,7 +202,8 @@ def _skips(script: Script, window: Window, loop: ast.AST) -> bool:
         target.id
         for assign in script.nodes(ast.Assign)
         for target in assign.targets
-        if isinstance(target, ast.Name) and any(id(each) in floors for each in script.walk(assign.value))
+        if isinstance(target, ast.Name)
+        and (_floors(script, assign.value, window) or _holds(script, assign.value, floors))
     }
     for node in script.walk(loop):
         leaves = isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Continue, ast.Break))
@@ -210,6 +211,16 @@ def _skips(script: Script, window: Window, loop: ast.AST) -> bool:
             if id(each) in floors or (isinstance(each, ast.Name) and each.id in named):
                 return True
     return False
+
+
+def _floors(script: Script, value: ast.expr, window: Window) -> bool:
+    """``len(loader) // N``: the windows of one epoch."""
+    floor = isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv)
+    return floor and is_window_size(script, value.right, window, script)  # type: ignore[attr-defined]
+
+
+def _holds(script: Script, value: ast.expr, nodes: set[int]) -> bool:
+    return any(id(each) in nodes for each in script.walk(value))
 
 
 def _has_factor(script: Script, source: ast.expr | None, window: Window) -> bool:

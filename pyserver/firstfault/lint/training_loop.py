@@ -155,11 +155,31 @@ def actions_of(script: Script, place: ast.AST) -> tuple[Action, ...]:
         if isinstance(below, ast.stmt):
             block = script.block(below)
             for statement in block[block.index(below) + 1 :]:
-                found += _verbs_in(script, statement, above, after_loop=True)
+                behind = _verbs_in(script, statement, above, after_loop=True)
+                found += [each for each in behind if not _is_of_another_loop(script, each.node, above)]
         if isinstance(above, (*LOOPS, *FUNCTIONS)):
             break
         below = above
     return tuple(found)
+
+
+def _is_of_another_loop(script: Script, call: ast.AST, limit: ast.AST) -> bool:
+    """A loop behind this one that runs backward itself keeps its steps for itself."""
+    for above in script.ancestors(call):
+        if above is limit:
+            return False
+        if above in _loops_with_backward(script):
+            return True
+    return False
+
+
+@per_script
+def _loops_with_backward(script: Script) -> frozenset[ast.AST]:
+    return frozenset(above for each in backwards(script) for above in script.ancestors(each.node) if _is_loop(above))
+
+
+def _is_loop(node: ast.AST) -> bool:
+    return isinstance(node, LOOPS)
 
 
 def _verbs_in(script: Script, root: ast.AST, limit: ast.AST, after_loop: bool) -> Iterator[Action]:
