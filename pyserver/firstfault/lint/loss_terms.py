@@ -62,6 +62,7 @@ CROSS_ENTROPIES = {
     "torch.nn.NLLLoss",
     "torch.nn.modules.loss.CrossEntropyLoss",
 }
+_SCALES = {"div": True, "mul": False}  # methods, and whether they divide
 _SAME_VALUE = {"to", "cuda", "cpu", "float", "double", "half", "clone", "contiguous", "squeeze", "view", "reshape"}
 
 
@@ -165,6 +166,10 @@ class _Trace:
             return self._reduced(script, call, call.func, at, depth, entries)
         if isinstance(call.func, ast.Attribute) and call.func.attr in _SAME_VALUE:
             return self.of(script, call.func.value, at, depth - 1, entries)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in _SCALES and len(call.args) == 1:
+            by = call.args[0]
+            scale = Scale(call, by, _SCALES[call.func.attr], by)
+            return _scaled(self.of(script, call.func.value, at, depth - 1, entries), scale)
         if name in ("torch.mean", "torch.sum") and call.args:
             kind: Kind = "mean" if name == "torch.mean" else "sum"
             return (Term(kind, script, call, entries=entries),)

@@ -114,8 +114,15 @@ def scales_gradients(script: Script, loop: TrainingLoop) -> bool:
         if isinstance(node, ast.Attribute) and node.attr == "grad" and _is_changed(script, node):
             return True
         if isinstance(node, ast.Call) and _SCALES_GRADIENTS.search(last_name(node.func)):
-            return True
+            helper = called_function(script, node)
+            if helper is None or not _averages_ranks(script, helper):
+                return True
     return False
+
+
+def _averages_ranks(script: Script, function: ast.AST) -> bool:
+    """It sums gradients over the ranks: what it divides by is their number."""
+    return any(last_name(call.func) == "all_reduce" for call in calls_in(script, function))
 
 
 def _around(script: Script, loop: TrainingLoop) -> list[ast.AST]:
@@ -123,7 +130,7 @@ def _around(script: Script, loop: TrainingLoop) -> list[ast.AST]:
     outer = placement.outermost_loop(script, loop.node) if isinstance(loop.node, LOOPS) else loop.node
     function = script.function(outer) or outer
     helpers = (called_function(script, call) for call in calls_in(script, function))
-    return [function, *(each for each in helpers if each is not None)]
+    return [function, *(each for each in helpers if each is not None and not _averages_ranks(script, each))]
 
 
 def _is_changed(script: Script, grad: ast.Attribute) -> bool:

@@ -54,12 +54,14 @@ backward.
 
 ## Limits
 
-Error where the text shows that the loss is a mean, warning where it comes out of a library's model, one step milder
-where the window is 1 by default, a hint where a criterion is handed in from elsewhere. Silent for sums, where a factor
-may be the number of rows, tokens or ranks, where gradients are scaled before the step or the learning rate is divided
-by the window, where the whole batch's loss is recomputed for each part of it, and where accelerate, DeepSpeed, mmengine
-or Lightning divide. A loop over `range(n)` is taken for a window only if it is named like one or draws a batch in each
-round.
+Error where the text shows that the loss is a mean; warning where it comes out of a library's model, and where a method
+of another file, or a trainer of pytorch_metric_learning, runs backward; hint where a criterion is handed in from
+elsewhere. One step milder where the window is 1 by default.
+
+Silent for sums, where a factor may be the number of rows, tokens or ranks, where gradients are scaled before the step
+or the learning rate is divided by the window, where the whole batch's loss is recomputed for each part of it, and where
+accelerate, DeepSpeed, mmengine or Lightning divide. A loop over `range(n)` is taken for a window only if it is named
+like one or draws a batch in each round.
 
 ## References
 
@@ -81,6 +83,7 @@ from firstfault.lint.reductions import Reduction, reduction
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.scaling import Scaling, exclusive, scales_gradients, scales_rate, scaling
 from firstfault.lint.script import LOOPS, Script, dotted
+from firstfault.lint.sibling_backward import sibling_loops
 from firstfault.lint.token_counts import varying_count
 from firstfault.lint.training_loop import TrainingLoop, calls_in, training_loops
 from firstfault.lint.window import Window
@@ -100,8 +103,10 @@ _JOINS = {"cat", "concat", "concatenate", "hstack", "vstack"}
 @rule("GA102")
 def undivided_loss(script: Script, workspace: Workspace) -> Iterator[Hit]:
     for loop in training_loops(script):
-        hits = [hit for each in _distinct(loop.backwards) if (hit := _hit(script, loop, each, workspace))]
-        yield from hits
+        yield from [hit for each in _distinct(loop.backwards) if (hit := _hit(script, loop, each, workspace))]
+    for loop, call, home in sibling_loops(script, workspace):
+        found = (_in_sibling(script, loop, call, home, each, workspace) for each in loop.backwards)
+        yield from [hit for hit in found if hit][:1]
 
 
 def _distinct(backwards: tuple[Backward, ...]) -> list[Backward]:
@@ -117,6 +122,8 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
     window = loop.window
     if window is None or not _is_summed_up(script, loop, window, backward):
         return None
+    if _is_of_library(script, backward):
+        return _of_library(script, window, backward)
     for term in terms:
         kind = reduction(term, workspace)
         if kind == "named" and _is_nominal(script, window):
@@ -127,6 +134,42 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
             related = (Related(script.path, window.span.start.line, _related(window)),)
             severity = _severity(script, window, kind)
             return Hit(script.span(backward.node), severity, message, related, (fix,) if fix else ())
+    return None
+
+
+def _is_of_library(script: Script, backward: Backward) -> bool:
+    """``self.backward()`` of a trainer of pytorch_metric_learning back-propagates the sum of its mean losses."""
+    call, owner = backward.node, script.class_of(backward.node)
+    if owner is None or not isinstance(call, ast.Call) or dotted(call.func) != "self.backward" or call.args:
+        return False
+    return any(script.qualified(each).startswith("pytorch_metric_learning.") for each in owner.bases)
+
+
+def _of_library(script: Script, window: Window, backward: Backward) -> Hit:
+    size = f"`{window.size_text}`" if window.size_text else "the number of micro-batches"
+    message = (
+        f"`{script.text(backward.node)}` back-propagates the mean of each batch and nothing divides it by {size}: the "
+        "gradients of a step are that many times too large."
+    )
+    related = (Related(script.path, window.span.start.line, _related(window)),)
+    return Hit(script.span(backward.node), _severity(script, window, "hidden"), message, related)
+
+
+def _in_sibling(
+    script: Script, loop: TrainingLoop, call: ast.Call, home: Script, backward: Backward, workspace: Workspace
+) -> Hit | None:
+    """A method of another file runs backward on the mean of each part of a batch."""
+    window = loop.window
+    if window is None or backward.receiver not in _PLAIN or scales_gradients(script, loop):
+        return None
+    for term in loss_terms(home, backward.loss, workspace):
+        if reduction(term, workspace) == "mean" and _is_undivided(scaling(home, term, window), term, window):
+            message = (
+                f"`{script.text(call.func)}` back-propagates a mean over each part of the batch, and nothing divides "
+                "it by their number: the gradients of a step are that many times too large."
+            )
+            related = (Related(home.path, home.line(backward.node), "backward on a mean"),)
+            return Hit(script.span(call), "warning", message, related)
     return None
 
 
