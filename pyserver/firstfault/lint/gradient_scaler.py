@@ -32,6 +32,11 @@ def scaler_of(script: Script, loop: TrainingLoop) -> Scaler | None:
     return Scaler(name, steps) if steps and not _is_off(script, loop, name) else None
 
 
+def runs_always(scaler: Scaler, conditions: set[tuple[int, bool]]) -> bool:
+    """The scaler steps whenever these conditions hold, so that it is there to unscale."""
+    return all({(id(each.holder), each.positive) for each in step.guards} <= conditions for step in scaler.steps)
+
+
 def unscales(script: Script) -> bool:
     """The file unscales somewhere, perhaps behind a name that the loop does not show."""
     return any(isinstance(each.func, ast.Attribute) and "unscale" in each.func.attr for each in script.nodes(ast.Call))

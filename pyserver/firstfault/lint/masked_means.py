@@ -14,7 +14,7 @@ from firstfault.lint.script import Script, dotted
 
 # What marks the tokens of a text that count, by how its mask is called.
 _TOKENS = (
-    r"attn|attention|padding|pad|loss|label|target|answer|response|completion|action|assistant|token|valid|eos|keep"
+    r"attn|attention|padding|pad|loss|label|target|answer|resp\w*|completion|action|assistant|token|valid|eos|keep"
 )
 _MASK = re.compile(rf"(?:^|_)(?:{_TOKENS})s?(?:_masks?)?$|(?:{_TOKENS})s?_?masks?$|^masks?$", re.IGNORECASE)
 _PLAIN = re.compile(r"^(?:masks?|keep|valid)$", re.IGNORECASE)

@@ -56,7 +56,8 @@ safe: `scaler.step` knows that the gradients were unscaled and does not divide a
 call.
 
 It is not offered where the clip runs with every micro-batch of a window, since `unscale_` may run only once before
-each `scaler.step` (clip-per-micro-batch offers the whole edit there), nor where the scaler steps several optimizers.
+each `scaler.step` (clip-per-micro-batch offers the whole edit there), nor where the scaler steps several
+optimizers, or under a condition of its own: it may be missing.
 
 ## Limits
 
@@ -75,7 +76,7 @@ from collections.abc import Iterator
 from firstfault.lint import placement
 from firstfault.lint.cadence import cadence
 from firstfault.lint.calls import last_name
-from firstfault.lint.gradient_scaler import Scaler, scaler_of, unscales
+from firstfault.lint.gradient_scaler import Scaler, runs_always, scaler_of, unscales
 from firstfault.lint.rule import Fix, Hit, Related, rule
 from firstfault.lint.rules.clip_per_micro_batch import only_measures
 from firstfault.lint.script import Script
@@ -145,6 +146,8 @@ def _fix(script: Script, loop: TrainingLoop, scaler: Scaler, clip: Action, late:
         line = script.text(moved)
         edits = (placement.insert_before(script, statement, [line]), placement.delete_lines(script, moved))
         return Fix("Unscale the gradients before they are clipped", "safe", edits)
+    if not runs_always(scaler, {(id(each.holder), each.positive) for each in clip.guards}):
+        return None
     line = f"{scaler.name}.unscale_({scaler.optimizer})"
     return Fix(
         "Unscale the gradients before they are clipped", "safe", (placement.insert_before(script, statement, [line]),)

@@ -74,7 +74,7 @@ from collections.abc import Iterator
 from firstfault.lint.boundary_move import moved
 from firstfault.lint.cadence import micro_batch_actions, severity_by_window
 from firstfault.lint.calls import last_name
-from firstfault.lint.gradient_scaler import scaler_of, unscales
+from firstfault.lint.gradient_scaler import runs_always, scaler_of, unscales
 from firstfault.lint.rule import Fix, Hit, Related, rule
 from firstfault.lint.script import Script
 from firstfault.lint.training_loop import Action, TrainingLoop, training_loops
@@ -127,6 +127,9 @@ def _fix(script: Script, loop: TrainingLoop, action: Action) -> Fix | None:
         if not beside and unscales(script):
             return None
         together = [*beside, action]
+        boundary = {(id(loop.window.boundary), not loop.window.inverted)} if loop.window else set()
+        if not beside and not runs_always(scaler, boundary):
+            return None
         lead = () if beside else (f"{scaler.name}.unscale_({scaler.optimizer})",)
     edits = moved(script, loop, together, "before", lead)
     return Fix("Clip once for the window, right before the step", "safe", edits) if edits else None
