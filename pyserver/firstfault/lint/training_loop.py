@@ -93,7 +93,7 @@ def _loop(script: Script, place: ast.AST, found: tuple[Backward, ...]) -> Traini
     own = actions_of(script, place)
     if caller is not None and not any(each.verb == "step" for each in own):
         actions = (*own, *actions_of(script, caller))
-        window = _window(script, caller, [_first_call(script, caller, place)], actions)
+        window = _window(script, caller, _runs_of(script, caller, place), actions)
         return TrainingLoop(caller, window, found, _divisions(script, place), actions, in_helper=True)
     window = _window(script, place, [each.node for each in found], own) or _framework_window(script, place, found[0])
     return TrainingLoop(place, window, found, _divisions(script, place), own, in_helper=False)  # type: ignore[arg-type]
@@ -228,8 +228,16 @@ def _calling_loop(script: Script, function: ast.FunctionDef | ast.AsyncFunctionD
     return None
 
 
-def _first_call(script: Script, loop: ast.AST, function: ast.AST) -> ast.AST:
-    return next((call for call in calls_in(script, loop) if called_function(script, call) is function), loop)
+def _runs_of(script: Script, loop: ast.AST, function: ast.AST) -> list[ast.AST]:
+    """The calls of a function in a loop, and where it is handed on: ``optimizer.step(partial(self.training_step))``."""
+    calls: list[ast.AST] = [call for call in calls_in(script, loop) if called_function(script, call) is function]
+    called = {id(call.func) for call in calls if isinstance(call, ast.Call)}
+    name = getattr(function, "name", "")
+    for node in script.walk(loop):
+        handed = isinstance(node, ast.Attribute) and node.attr == name and dotted(node) == f"self.{name}"
+        if handed and id(node) not in called:
+            calls.append(node)
+    return calls or [loop]
 
 
 def _divisions(script: Script, place: ast.AST) -> tuple[Division, ...]:

@@ -56,6 +56,7 @@ to count optimizer steps.
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from firstfault.lint import placement
@@ -99,7 +100,8 @@ def _stuck(script: Script, loop: TrainingLoop, window: Window) -> tuple[str, tup
     moving = [each for each in places if each.kind != "parameter" and not _is_start(script, each, loop)]
     if moving:
         if _is_shared(script, name) or not all(
-            _is_step_of_one(each) and _only_at_the_boundary(script, loop, window, each) for each in moving
+            _is_step_of_one(script, each, window) and _only_at_the_boundary(script, loop, window, each)
+            for each in moving
         ):
             return None
         if "." in name and not _is_own(script, name, window):
@@ -130,21 +132,37 @@ def _counted(script: Script, window: Window) -> str:
     return dotted(whole[0]) if len(whole) == 1 else ""
 
 
+_STARTS = re.compile(r"^__init__$|load|restore|resume|reset|setup")
+
+
 def _is_start(script: Script, place: Binding, loop: TrainingLoop) -> bool:
-    """Set to a number outside the loop: where counting starts."""
-    inside = loop.node in script.ancestors(place.node)
-    return place.kind == "assign" and isinstance(place.value, ast.Constant) and not inside
+    """Set to a number outside the loop, or to what a checkpoint says: where counting starts."""
+    if place.kind != "assign" or loop.node in script.ancestors(place.node):
+        return False
+    function = getattr(script.function(place.node), "name", "")
+    return isinstance(place.value, ast.Constant) or bool(_STARTS.search(function))
 
 
-def _is_step_of_one(place: Binding) -> bool:
-    one = isinstance(place.value, ast.Constant) and place.value.value == 1
-    return place.kind == "augmented" and one and isinstance(getattr(place.node, "op", None), ast.Add)
+def _is_step_of_one(script: Script, place: Binding, window: Window) -> bool:
+    """``+= 1``; ``+= int(full)`` of the flag that the step waits for."""
+    if place.kind != "augmented" or not isinstance(getattr(place.node, "op", None), ast.Add):
+        return False
+    return (isinstance(place.value, ast.Constant) and place.value.value == 1) or _is_flag(place.value, window)
+
+
+def _is_flag(value: ast.expr | None, window: Window) -> bool:
+    if isinstance(value, ast.Call) and dotted(value.func) == "int" and len(value.args) == 1:
+        value = value.args[0]
+    flag = window.boundary.test if window.boundary is not None else None
+    return isinstance(value, ast.Name) and isinstance(flag, ast.Name) and value.id == flag.id
 
 
 def _only_at_the_boundary(script: Script, loop: TrainingLoop, window: Window, place: Binding) -> bool:
     """The counter moves in the statements that run once per window, in a body that asks for the same flag too."""
-    if loop.in_helper or loop.node not in script.ancestors(place.node):
+    if loop.node not in script.ancestors(place.node):
         return False
+    if _is_flag(place.value, window):
+        return True
     block = placement.boundary_block(script, loop)
     if any(place.node in set(script.walk(statement)) for statement in block):
         return True
