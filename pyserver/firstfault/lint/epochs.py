@@ -16,7 +16,7 @@ _ENDLESS = re.compile(r"cycle|infinit|endless|forever|repeat(?!ed)|islice|unlimi
 _FLUSHES = re.compile(
     r"flush|left_?over|remain|optimi[sz]er_step|apply_|_step$|^step_|final|finish|update", re.IGNORECASE
 )
-_HOLDS_GRADIENTS = re.compile(r"optim|^opt\b|scaler|model|^net$", re.IGNORECASE)
+_HOLDS_GRADIENTS = re.compile(r"optim|^opt$|scaler|engine", re.IGNORECASE)
 
 
 def runs_again(script: Script, loop: ast.AST) -> bool | None:
