@@ -43,3 +43,10 @@ def _fails(source: str) -> bool:
         return max(errors(*run(source, UNIFORM, {}))) >= DIFFERENT
     except (RuntimeError, AssertionError):
         return True
+
+
+def test_nothing_is_offered_where_the_scaler_may_be_missing() -> None:
+    document = read_document(Path(__file__).parent / "clip-before-unscale.md")
+    (case,) = [each for each in document if each.heading.startswith("The scaler may be missing")]
+    found = lint(case.source, "/project/train.py", Workspace("/project", {})) or []
+    assert [each.fixes for each in found if each.code == "GA210"] == [()]
