@@ -183,6 +183,18 @@ def test_cut_at_the_end_keeps_the_frames_and_no_type() -> None:
     assert (one.blocks[0].type, len(one.blocks[0].frames)) == ("", 2)
 
 
+@pytest.mark.parametrize("stump", ["ray", "wells.e", "wells.errors."])
+def test_the_first_letters_of_a_name_are_no_exception(stump: str) -> None:
+    text = "\n".join([*PLAIN.split("\n")[:5], stump])
+    assert raised(text)[0].blocks[0].type == ""
+
+
+@pytest.mark.parametrize("name", ["KeyboardInterrupt", "socket.timeout"])
+def test_a_whole_name_without_words_is_one(name: str) -> None:
+    text = "\n".join([*PLAIN.split("\n")[:5], name])
+    assert raised(text)[0].blocks[0].type == name
+
+
 def test_only_the_last_line() -> None:
     (one,) = raised("RuntimeError: mat1 and mat2 shapes cannot be multiplied (4x7 and 8x16)\n")
     assert (one.origin, one.blocks[0].type) == ("bare", "RuntimeError")

@@ -35,6 +35,8 @@ RICH_FRAME = gated(
 )
 RICH_END = "\u2570"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,150}(?:\([\w.]{1,80}\))?)(?:: ?(?P<message>.*))?$")
+# The name of an exception of which a paste that was cut kept the first letters: all in small ones, and nothing below.
+STUMP = re.compile(r"(?:[a-z_]\w{0,60}\.){0,8}(?:(?!\w*(?:error|timeout)$)[a-z_]\w{0,60})?$")
 NAMED_EXCEPTION = re.compile(
     r"(?P<type>(?:[A-Za-z_]\w*\.){0,8}_?[A-Z]\w{0,80}(?:Error|Exception|Interrupt|Exit|Group|Timeout|Died|Failed|Iteration))"
     r"(?:\([\w.]{1,80}\))?(?:: ?(?P<message>.*))?$"
@@ -183,9 +185,12 @@ class _Reader:
             lines.append(line)
             self.at += 1
         found = EXCEPTION.match(self.lines[self.at].text) if self.at < len(self.lines) else None
-        if found is None or BAR.search(found[0]) or self._is_start(self.lines[self.at]):
+        if found is None or BAR.search(found[0]) or self._is_start(self.lines[self.at]) or self._stump():
             return [_block("", "", frames, lines)] if frames else []
         return self._exception(found["type"], found["message"] or "", frames, [*lines, self.lines[self.at]])
+
+    def _stump(self) -> bool:
+        return bool(STUMP.match(self.lines[self.at].text)) and not any(line.text for line in self.lines[self.at + 1 :])
 
     def _rich(self) -> list[Block]:
         """Rich draws a box around the frames; the exception stands below it."""
