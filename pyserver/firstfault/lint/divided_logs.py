@@ -135,7 +135,8 @@ def _is_shown(script: Script, node: ast.expr, window: Window) -> bool:
             if name == "update" and isinstance(above.func, ast.Attribute):
                 return bool(_METER.search(last_name(above.func.value))) and node in above.args[:1]
             if name not in ("format", "round", "dict", "str") or not isinstance(above.func, (ast.Attribute, ast.Name)):
-                return name in _SHOWS
+                module = script.qualified(above.func).partition(".")[0]
+                return name in _SHOWS and module not in ("math", "torch", "numpy")  # math.log is no logger
         elif not isinstance(above, (ast.JoinedStr, ast.FormattedValue, ast.Dict, ast.Tuple, ast.keyword)) and not (
             isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mod)
         ):

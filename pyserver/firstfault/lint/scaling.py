@@ -25,6 +25,12 @@ from firstfault.text import Span
 _WEIGHT = re.compile(r"weight|coef|lambda|alpha|beta|gamma|^lam|_w$|^w_|balance|temperature", re.IGNORECASE)
 _RANKS = re.compile(r"world|num_processes|n_ranks|num_replicas|n_?gpus?$", re.IGNORECASE)
 _SCALES_GRADIENTS = re.compile(r"scale_grad|multiply_grad|rescale|divide_grad|average_grad|normali[sz]e_grad", re.I)
+_HOOKS = {
+    "register_hook",
+    "register_post_accumulate_grad_hook",
+    "set_gradient_divide_factor",
+    "set_reduce_scatter_divide_factor",
+}
 _RATE = re.compile(r"(?:^|_)lr(?:$|_)|learning_rate|base_rate", re.IGNORECASE)
 
 
@@ -108,7 +114,7 @@ def _is_weight(home: Script, operand: ast.expr) -> bool:
 
 def scales_gradients(script: Script, loop: TrainingLoop) -> bool:
     """Gradients are worked on between backward and the step, so what the loss lacks may be made up for there."""
-    if divided_late(script, loop) is not None:
+    if divided_late(script, loop) is not None or any(_is_hook(call) for call in script.nodes(ast.Call)):
         return True
     for node in (each for root in _around(script, loop) for each in script.walk(root)):
         if isinstance(node, ast.Attribute) and node.attr == "grad" and _is_changed(script, node):
@@ -118,6 +124,11 @@ def scales_gradients(script: Script, loop: TrainingLoop) -> bool:
             if helper is None or not _averages_ranks(script, helper):
                 return True
     return False
+
+
+def _is_hook(call: ast.Call) -> bool:
+    """A hook on gradients, or a factor that a wrapper of the model divides them by."""
+    return last_name(call.func) in _HOOKS
 
 
 def _averages_ranks(script: Script, function: ast.AST) -> bool:

@@ -77,7 +77,7 @@ from firstfault.lint.averaging import Averaging
 from firstfault.lint.bindings import bindings, keyword
 from firstfault.lint.cadence import starts_anew
 from firstfault.lint.calls import Backward, last_name
-from firstfault.lint.framework_scale import knows_deepspeed
+from firstfault.lint.framework_scale import knows_deepspeed, rewritten
 from firstfault.lint.loss_terms import Term, loss_terms
 from firstfault.lint.reductions import Reduction, reduction
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
@@ -223,6 +223,8 @@ def _is_summed_up(script: Script, loop: TrainingLoop, window: Window, backward: 
         or _steps_otherwise(script, loop, window)
         or _is_apart(script, loop, window, backward)
         or _keeps_graph(backward)
+        or _is_weighted(loop, backward)
+        or _is_scaled_in_place(script, backward)
         or scales_gradients(script, loop)
         or scales_rate(script, window)
     )
@@ -282,6 +284,27 @@ def _is_apart(script: Script, loop: TrainingLoop, window: Window, backward: Back
 def _keeps_graph(backward: Backward) -> bool:
     call = backward.node
     return isinstance(call, ast.Call) and any(keyword(call, each) for each in ("retain_graph", "create_graph"))
+
+
+def _is_weighted(loop: TrainingLoop, backward: Backward) -> bool:
+    """``loss.backward(gradient)`` and ``optimizer.step(scale=n)`` scale in their own way."""
+    call = backward.node
+    own = isinstance(call, ast.Call) and call.args and call.args[0] is not backward.loss
+    given = isinstance(call, ast.Call) and keyword(call, "gradient") is not None
+    steps = any("scale" in (word.arg or "") for each in loop.optimizer_steps for word in each.inner.keywords)
+    return bool(own or given or steps)
+
+
+def _is_scaled_in_place(script: Script, backward: Backward) -> bool:
+    """``loss.div_(n)``, ``losses["total"] /= n``: no new value of a name, so the loss's terms do not show it."""
+    wanted, function = ast.unparse(backward.loss), script.function(backward.node)
+    in_place = (each for each in script.nodes(ast.Call) if last_name(each.func) in ("div_", "mul_", "true_divide_"))
+    return bool(rewritten(script, backward)) or any(
+        isinstance(each.func, ast.Attribute)
+        and script.function(each) is function
+        and ast.unparse(each.func.value) == wanted
+        for each in in_place
+    )
 
 
 def _severity(script: Script, window: Window, kind: Reduction) -> Severity:
