@@ -3,9 +3,9 @@
 import ast
 
 from firstfault.lint import placement
-from firstfault.lint.bindings import bindings
+from firstfault.lint.bindings import bindings, last_binding
 from firstfault.lint.calls import last_name
-from firstfault.lint.script import Script, dotted
+from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import Action, TrainingLoop
 from firstfault.lint.window import guards
 from firstfault.text import Edit, Position, Span
@@ -33,11 +33,25 @@ def is_model(script: Script, action: Action) -> bool:
 
 
 def clears_what_is_stepped(script: Script, loop: TrainingLoop, action: Action) -> bool:
-    """The optimizer that steps at the end of the window, or the model where only one optimizer steps."""
-    stepped = {optimizer_of_step(script, each) for each in loop.optimizer_steps if not each.after_loop}
-    stepped |= {optimizer_of_step(script, each) for each in loop.optimizer_steps if each.after_loop}
+    """The optimizer that steps at the end of the window, or its model where only one optimizer steps."""
+    steps = {optimizer_of_step(script, each): each for each in loop.optimizer_steps}
     target = cleared_object(script, action)
-    return target in stepped or (is_model(script, action) and len(stepped) == 1)
+    if target in steps:
+        return True
+    return is_model(script, action) and len(steps) == 1 and _is_model_of(script, loop, action, *steps.popitem())
+
+
+def _is_model_of(script: Script, loop: TrainingLoop, action: Action, optimizer: str, step: Action) -> bool:
+    """The optimizer was made for this model, as far as the text tells; a copy made in the loop is another model."""
+    name = cleared_object(script, action)
+    around = {loop.node, *script.ancestors(loop.node)}
+    for place in bindings(script, name, action.inner):
+        if any(isinstance(each, LOOPS) and each in around for each in script.ancestors(place.node)):
+            return False
+    made = last_binding(script, optimizer, step.inner)
+    if made is None or made.kind != "assign" or not isinstance(made.value, ast.Call):
+        return True
+    return not made.value.args or name in script.text(made.value) or last_name(made.value.func) == "prepare"
 
 
 def runs_with_every_backward(script: Script, loop: TrainingLoop, action: Action) -> bool:

@@ -54,7 +54,8 @@ several places of the loop.
 The rule is silent where the data is endless, where a counter goes on over the epochs without a `zero_grad` between them
 (a window may then span two epochs), where anything behind the loop might take the last step, where the script looks at
 the remainder, and where the loop runs once. It does not know the length of the data: where it is always a multiple of
-N, nothing is left over. A window that is 1 by default is a hint.
+N, nothing is left over. A window that is 1 by default is a hint, and so is one whose gradients are divided by what it
+has collected. Where the first step of each epoch comes too early, that is reported instead (off-by-one-step).
 
 ## References
 

@@ -46,6 +46,8 @@ call stands in a helper, or where the step is not at the end of a plain conditio
 ## Limits
 
 A call under a condition of its own is not reported, nor one of an optimizer that does not step at the window's end.
+In a range of micro-batches the loss must be divided by their number: an inner loop may throw its gradients away on
+purpose. A copy of the model that is made in the loop is another model.
 Frameworks that clear by themselves (DeepSpeed, mmengine, Lightning) are left alone; `accelerator.accumulate` has a rule
 of its own.
 
@@ -134,7 +136,18 @@ def _window_of_clearing(script: Script, loop: TrainingLoop, action: Action) -> W
 def _is_cleared_too_often(script: Script, loop: TrainingLoop, action: Action) -> bool:
     if not runs_with_every_backward(script, loop, action) or not clears_what_is_stepped(script, loop, action):
         return False
+    if loop.window is not None and loop.window.kind in ("inner-range", "chunks"):
+        # An attack on the input, a search: its gradients are thrown away on purpose, unless the loss is shared out.
+        if not any(is_window_size(script, each.by, loop.window, script) for each in loop.divisions):
+            return False
+        if any(each.after_loop and _is_before_a_step(script, loop, each) for each in loop.zero_grads):
+            return False
     return not any(runs_with_every_backward(script, loop, each) for each in loop.optimizer_steps)
+
+
+def _is_before_a_step(script: Script, loop: TrainingLoop, clearing: Action) -> bool:
+    line = script.line(clearing.node)
+    return any(each.after_loop and script.line(each.node) > line for each in loop.optimizer_steps)
 
 
 def _hit(script: Script, loop: TrainingLoop, window: Window, action: Action) -> Hit:
