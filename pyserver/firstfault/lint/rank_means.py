@@ -7,7 +7,9 @@ from typing import NamedTuple
 from firstfault.lint.bindings import keyword
 from firstfault.lint.calls import last_name
 from firstfault.lint.gradient_sync import data_parallel
+from firstfault.lint.objects import argument
 from firstfault.lint.script import Script, dotted
+from firstfault.lint.training_loop import TrainingLoop, called_function
 
 _OWN_DIVISOR = re.compile(
     r"register_comm_hook|set_gradient_divide_factor|gradient_predivide|reduce_scatter_divide_factor|postdivide"
@@ -36,6 +38,34 @@ def averaging_wrapper(script: Script) -> ast.Call | None:
         if name.startswith("torch.") and name.rpartition(".")[2] in _SHARDED:
             return call
     return None
+
+
+def is_trained(script: Script, wrapper: ast.Call, loop: TrainingLoop) -> bool:
+    """The loop's code calls something by the name that the wrapped model has: not two models of one file."""
+    names = _names_of(script, wrapper)
+    places = [loop.node, *(function for each in loop.backwards if (function := script.function(each.node)))]
+    called = (each.func for place in places for each in script.walk(place) if isinstance(each, ast.Call))
+    return bool(names) and any(last_name(each) in names for each in called)
+
+
+def _names_of(script: Script, wrapper: ast.Call) -> set[str]:
+    """``ddp`` of ``ddp = DDP(model)``, and what it is called in functions that it is handed to."""
+    statement = script.statement(wrapper)
+    targets = statement.targets if isinstance(statement, ast.Assign) else []
+    names = {last_name(part) for each in targets for part in ast.walk(each) if isinstance(part, ast.expr)} - {""}
+    if last_name(wrapper.func) == "fully_shard" and wrapper.args:  # in place
+        names.add(last_name(wrapper.args[0]))
+    for call in script.nodes(ast.Call):
+        function = called_function(script, call)
+        for parameter in _parameter_names(function) if function is not None else ():
+            given = argument(call, function, parameter) if function is not None else None
+            if given is not None and last_name(given) in names:
+                names.add(parameter)
+    return names - {"self"}
+
+
+def _parameter_names(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    return [each.arg for each in (*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs)]
 
 
 def summed_over_ranks(script: Script) -> list[Shared]:

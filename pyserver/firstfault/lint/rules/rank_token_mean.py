@@ -71,9 +71,9 @@ from collections.abc import Iterator
 from firstfault.lint.averaging import is_constant_factor
 from firstfault.lint.calls import Backward
 from firstfault.lint.loss_terms import Term, loss_terms
-from firstfault.lint.rank_means import averaging_wrapper, counts_ranks, summed_over_ranks
+from firstfault.lint.rank_means import averaging_wrapper, counts_ranks, is_trained, summed_over_ranks
 from firstfault.lint.rule import Hit, Related, rule
-from firstfault.lint.script import Script
+from firstfault.lint.script import LOOPS, Script
 from firstfault.lint.token_counts import VaryingCount, varying_count
 from firstfault.lint.training_loop import TrainingLoop, training_loops
 from firstfault.lint.workspace import Workspace
@@ -85,7 +85,9 @@ def rank_token_mean(script: Script, workspace: Workspace) -> Iterator[Hit]:
     if wrapper is None:
         return
     for loop in training_loops(script):
-        if _is_windowed(loop) or not loop.optimizer_steps or counts_ranks(script, loop.node):
+        if _is_windowed(loop) or not _is_a_loop(loop) or counts_ranks(script, loop.node):
+            continue
+        if not is_trained(script, wrapper, loop):
             continue
         if summed_over_ranks(script) and any(each.verb == "all_reduce" for each in loop.actions):
             continue
@@ -93,6 +95,10 @@ def rank_token_mean(script: Script, workspace: Workspace) -> Iterator[Hit]:
             count = _count(script, backward, workspace)
             if count is not None:
                 yield _hit(script, backward, count, wrapper)
+
+
+def _is_a_loop(loop: TrainingLoop) -> bool:
+    return isinstance(loop.node, LOOPS) and bool(loop.optimizer_steps)
 
 
 def _is_windowed(loop: TrainingLoop) -> bool:
