@@ -2,14 +2,18 @@
 
 import json
 import pickle
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from firstfault import logs
+from firstfault.diagnose import diagnose
 from firstfault.diagnose.recorded import lags_of, report_of_dumps, silent_ranks
-from firstfault.diagnose.report import Read
+from firstfault.diagnose.report import Read, Report
 from firstfault.library import load
 from firstfault.logs.recorder import Dump, looks_like_dump, read_dump
+from firstfault.logs.source import from_paths
 
 WORLD = [0, 1, 2, 3]
 PAIRS = {"1": [0, 1], "2": [2, 3]}
@@ -110,6 +114,28 @@ def test_nobody_behind_is_said() -> None:
     same = dumps(**{f"r{rank}": raw_dump(rank, (9, 8), (50, 49)) for rank in WORLD})
     report = report_of_dumps(same, load(), Read(4, 0, 0, (0, 1, 2, 3), 0.0))
     assert report.suspects == () and report.missing
+
+
+def test_a_folder_of_dumps_is_diagnosed_and_its_log_gets_their_suspects(tmp_path: Path) -> None:
+    for rank in WORLD:
+        pair = (41, 41) if rank == 3 else (50, 49)
+        (tmp_path / f"fr_{rank}").write_bytes(pickle.dumps(raw_dump(rank, (9, 8), pair)))
+    report = diagnosed(tmp_path)
+    assert report.initiating is not None
+    assert (report.verdict, report.initiating.rank) == ("symptom-only", 3)
+    (tmp_path / "job.log").write_text(
+        "[rank0]:[E1218 20:27:21.433063423 ProcessGroupNCCL.cpp:629] [Rank 0] Watchdog caught collective operation "
+        "timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600088 "
+        "milliseconds before timing out.\n"
+    )
+    report = diagnosed(tmp_path)
+    assert [each.rank for each in report.suspects] == [3]
+    assert report.initiating is not None and report.initiating.evidence
+
+
+def diagnosed(folder: Path) -> Report:
+    library = load()
+    return diagnose(logs.read(from_paths([str(folder)]), library.prefixes), library)
 
 
 def test_json_dumps_read_the_same() -> None:

@@ -1,18 +1,30 @@
 """A log and the library in, a report out. ``diagnose`` reads no file, prints nothing and cannot fail."""
 
-from firstfault.diagnose.assemble import no_failure, report_of
+from firstfault.diagnose.assemble import no_failure, read_of, report_of
 from firstfault.diagnose.causality import decide
 from firstfault.diagnose.evidence import Case
 from firstfault.diagnose.failures import Failure, failures_of
-from firstfault.diagnose.progress import last_attempt, shows_progress, went_on
+from firstfault.diagnose.progress import Course, course_of, last_attempt, shows_progress, went_on
 from firstfault.diagnose.ranks import Ranks
+from firstfault.diagnose.recorded import report_of_dumps, with_dumps
 from firstfault.diagnose.report import Report
 from firstfault.library import Library
 from firstfault.logs.log import Log
 
 
 def diagnose(log: Log, library: Library) -> Report:
-    """What failed first in the last attempt that the log shows; an earlier one where the last only echoes it."""
+    """What failed first in the last attempt that the log shows; an earlier one where the last only echoes it.
+
+    Flight Recorder dumps among the files answer alone where the text shows no failure, and name the suspects where it
+    only shows who waited.
+    """
+    report = _of_text(log, library)
+    if log.dumps and report.initiating is None:
+        return report_of_dumps(log.dumps, library, read_of(log, Ranks(log)))
+    return with_dumps(report, log.dumps) if log.dumps else report
+
+
+def _of_text(log: Log, library: Library) -> Report:
     current, earlier = last_attempt(log)
     report = _diagnose(current, library)
     if earlier and (_only_echoes(report, library) if report.initiating else not shows_progress(current)):
@@ -22,21 +34,22 @@ def diagnose(log: Log, library: Library) -> Report:
 
 def _diagnose(log: Log, library: Library) -> Report:
     ranks = Ranks(log)
-    failures = [each for each in failures_of(log, library, ranks) if _counts(each, log)]
+    course = course_of(log)
+    failures = [each for each in failures_of(log, library, ranks) if _counts(each, log, course)]
     verdict = decide(Case(failures, log, ranks, library))
     if verdict.choice is None:
         return no_failure(log, library, ranks)
     return report_of(verdict, verdict.choice, failures, log, library, ranks)
 
 
-def _counts(failure: Failure, log: Log) -> bool:
+def _counts(failure: Failure, log: Log, course: Course) -> bool:
     """Silent faults, what Python ignored while cleaning up, and what the run got over are not candidates.
 
     A NaN is not got over by going on.
     """
     if failure.role == "silent" or (failure.raised is not None and failure.raised.ignored):
         return False
-    return failure.signature.category == "numerics-silent" or not went_on(failure, log)
+    return failure.signature.category == "numerics-silent" or not went_on(failure, log, course)
 
 
 def _only_echoes(report: Report, library: Library) -> bool:

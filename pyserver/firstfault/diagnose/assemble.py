@@ -34,7 +34,7 @@ def report_of(
         missing=() if established else missing,
         contradictions=verdict.contradictions,
         related=signature.related,
-        read=_read(log, ranks),
+        read=read_of(log, ranks),
     )
 
 
@@ -52,7 +52,7 @@ def _established(choice: Choice) -> bool:
 def no_failure(log: Log, library: Library, ranks: Ranks) -> Report:
     signature = library.signatures["no-failure"]
     return Report(
-        "no-failure", None, fill(signature.cause, {}), (), None, (), (), (), (), (), _read(log, ranks)
+        "no-failure", None, fill(signature.cause, {}), (), None, (), (), (), (), (), read_of(log, ranks)
     )  # fmt: skip
 
 
@@ -85,7 +85,8 @@ def _said_again(choice: Choice, failures: list[Failure]) -> list[Line]:
         and (choice.everywhere or choice.owner.basis is None or each.owner.rank == choice.owner.rank or named(each))
     ]
     again.sort(key=lambda each: each.captures != chosen.captures)
-    return [each.lines[0] for each in again[:EVIDENCE_AGAIN]]
+    by_rank = {each.owner.rank if choice.everywhere else each.order: each for each in reversed(again)}
+    return [each.lines[0] for each in reversed(list(by_rank.values())[-EVIDENCE_AGAIN:])]
 
 
 def _message(failure: Failure) -> str:
@@ -164,7 +165,7 @@ def _evidence(lines: tuple[Line, ...], log: Log) -> tuple[Evidence, ...]:
     )
 
 
-def _read(log: Log, ranks: Ranks) -> Read:
+def read_of(log: Log, ranks: Ranks) -> Read:
     return Read(
         len(log.files),
         sum(file.lines for file in log.files),

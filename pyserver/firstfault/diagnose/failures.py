@@ -72,9 +72,13 @@ def user_frame(raised: Raised, block: Block) -> Frame | None:
 
 
 def script_of(raised: Raised) -> str | None:
-    """The file that was started: the outermost frame of the user's own code."""
-    frames = [frame for block in raised.blocks for frame in block.frames]
-    return next((frame.file for frame in frames if not LIBRARY_PATH.search(frame.file)), None)
+    """The file that was started: the module frame of the user's own code, else its outermost frame.
+
+    A cause that was caught further in shows only the frames below the place that caught it.
+    """
+    frames = [frame for block in raised.blocks for frame in block.frames if not LIBRARY_PATH.search(frame.file)]
+    started = [frame for frame in frames if frame.function == "<module>"]
+    return next((frame.file for frame in [*started, *frames]), None)
 
 
 def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks: Ranks) -> Failure | None:

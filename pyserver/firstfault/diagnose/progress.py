@@ -4,6 +4,8 @@ Also splits a log at the launcher's restarts: the last attempt is the one that i
 """
 
 import re
+from bisect import bisect_right
+from typing import NamedTuple
 
 from firstfault.diagnose.failures import Failure
 from firstfault.logs.log import Line, Log
@@ -87,28 +89,66 @@ def _reports(line: Line) -> bool:
     return bool(REPORTS.search(line.raw) or REPORTS.search(line.text))
 
 
-def went_on(failure: Failure, log: Log) -> bool:
+class Moment(NamedTuple):
+    """A line that tells of the run's course: where it stands, and the rank that printed it if that is told."""
+
+    order: int
+    rank: int | None
+
+
+class Course(NamedTuple):
+    """How the run of one log went: made once, asked for every failure.
+
+    ``badly`` is the last line that says that a process of the job failed; ``fresh`` are the lines of progress that say
+    something new; ``finished`` those that tell an end.
+    """
+
+    badly: int | None
+    fresh: tuple[Moment, ...]
+    finished: tuple[Moment, ...]
+
+
+def course_of(log: Log) -> Course:
+    badly = [each.at.order for each in log.exits]
+    seen: set[str] = set()
+    fresh, finished = list[Moment](), list[Moment]()
+    for line in log.lines:
+        if ENDED_BADLY.search(line.text):
+            badly.append(line.order)
+        if STEP.search(line.text) and (shape := _shape(line)) not in seen:
+            seen.add(shape)
+            fresh.append(Moment(line.order, line.tags.rank))
+        if FINISHED.search(line.text):
+            finished.append(Moment(line.order, line.tags.rank))
+    return Course(max(badly, default=None), tuple(fresh), tuple(finished))
+
+
+def went_on(failure: Failure, log: Log, course: Course) -> bool:
     """True where lines of progress that were not there before follow the failure, on its rank or, untold, anywhere."""
     if failure.row is not None or log.rows:
         return False
-    bad = [line.order for line in log.lines if ENDED_BADLY.search(line.text)] + [each.at.order for each in log.exits]
-    last = failure.raised.blocks[-1].lines[-1].order if failure.raised else failure.lines[0].order
-    if bad:
+    if course.badly is not None:
         # The launcher saw a process fail: only a run that was started again and came to its end got over it.
-        return any(line.order > max(bad) and FINISHED.search(line.text) for line in log.lines)
-    before = {_shape(line) for line in log.lines if line.order < last and STEP.search(line.text)}
-    after = [line for line in log.lines if line.order > last and _same_writer(line, failure, log)]
-    fresh = {_shape(line) for line in after if STEP.search(line.text)} - before
-    return len(fresh) >= AFTER or any(FINISHED.search(line.text) for line in after)
+        return any(moment.order > course.badly for moment in course.finished)
+    last = failure.raised.blocks[-1].lines[-1].order if failure.raised else failure.lines[0].order
+    return _some_after(last, failure, course.fresh, AFTER) or _some_after(last, failure, course.finished, 1)
+
+
+def _order(moment: Moment) -> int:
+    return moment.order
+
+
+def _some_after(order: int, failure: Failure, moments: tuple[Moment, ...], wanted: int) -> bool:
+    for moment in moments[bisect_right(moments, order, key=_order) :]:
+        if failure.owner.rank is None or moment.rank in (failure.owner.rank, None):
+            wanted -= 1
+        if wanted <= 0:
+            return True
+    return False
 
 
 def shows_progress(log: Log) -> bool:
     return any(STEP.search(line.text) or FINISHED.search(line.text) for line in log.lines)
-
-
-def _same_writer(line: Line, failure: Failure, log: Log) -> bool:
-    rank = failure.owner.rank
-    return rank is None or line.tags.rank in (rank, None)
 
 
 def _shape(line: Line) -> str:

@@ -6,6 +6,7 @@ group; point-to-point groups are left out, because their numbers differ between 
 sets of injected faults (NVIDIA resiliency-ext, 16 ranks each) the two together name the injected ranks and no other.
 """
 
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from firstfault.diagnose.report import Initiating, Missing, Read, Report, Suspect
@@ -13,6 +14,7 @@ from firstfault.library import Library
 from firstfault.logs.recorder import Counts, Dump, Group
 
 Side = Literal["host", "device"]
+WAITED = frozenset(("watchdog-timeout", "gloo-timeout", "heartbeat"))
 
 
 class Lag(NamedTuple):
@@ -26,7 +28,7 @@ class Lag(NamedTuple):
     operation: str
 
 
-def lags_of(dumps: list[Dump]) -> list[Lag]:
+def lags_of(dumps: Sequence[Dump]) -> list[Lag]:
     """The ranks that are behind, the smallest group first: there the others wait for fewest."""
     groups = {name: group for dump in dumps for name, group in dump.groups.items()}
     apart = {name for dump in dumps for name in dump.point_to_point}
@@ -38,13 +40,13 @@ def lags_of(dumps: list[Dump]) -> list[Lag]:
     return sorted(found, key=lambda lag: (len(lag.group.ranks), lag.rank))
 
 
-def silent_ranks(dumps: list[Dump]) -> list[int]:
+def silent_ranks(dumps: Sequence[Dump]) -> list[int]:
     """Ranks that belong to a group and have no dump at all."""
     members = {rank for dump in dumps for group in dump.groups.values() for rank in group.ranks}
     return sorted(members - {dump.rank for dump in dumps})
 
 
-def _by_group(dumps: list[Dump], groups: dict[str, Group]) -> dict[str, dict[int, Counts]]:
+def _by_group(dumps: Sequence[Dump], groups: dict[str, Group]) -> dict[str, dict[int, Counts]]:
     table: dict[str, dict[int, Counts]] = {}
     for dump in dumps:
         for number, counts in dump.counts.items():
@@ -54,7 +56,7 @@ def _by_group(dumps: list[Dump], groups: dict[str, Group]) -> dict[str, dict[int
     return table
 
 
-def _name_of(number: int, dump: Dump, dumps: list[Dump], groups: dict[str, Group]) -> str | None:
+def _name_of(number: int, dump: Dump, dumps: Sequence[Dump], groups: dict[str, Group]) -> str | None:
     """A rank without entries in a group does not tell the group's number; another member of the group does."""
     if number in dump.names:
         return dump.names[number]
@@ -83,14 +85,12 @@ def _lags_in(group: Group, counts: dict[int, Counts], operation: str) -> list[La
 # ------------------------------------------------------------------------------------------ the report
 
 
-def report_of_dumps(dumps: list[Dump], library: Library, read: Read) -> Report:
+def report_of_dumps(dumps: Sequence[Dump], library: Library, read: Read) -> Report:
     """What the dumps show: never a cause, but which ranks the others wait for."""
-    lags = _worst(lags_of(dumps))
-    silent = silent_ranks(dumps)
-    if not lags and not silent:
+    lags, silent = _worst(lags_of(dumps)), silent_ranks(dumps)
+    suspects = _suspects(lags, silent)
+    if not suspects:
         return _nobody_behind(library, read)
-    suspects = tuple(Suspect(lag.rank, because(lag)) for lag in lags)
-    suspects += tuple(Suspect(rank, "there is no dump of this rank") for rank in silent)
     signature = library.signatures["watchdog-timeout"]
     single = suspects[0].rank if len(suspects) == 1 else None
     return Report(
@@ -118,6 +118,25 @@ def report_of_dumps(dumps: list[Dump], library: Library, read: Read) -> Report:
         related=signature.related,
         read=read,
     )
+
+
+def with_dumps(report: Report, dumps: Sequence[Dump]) -> Report:
+    """The report of the text, with the ranks that the dumps show behind where the text only shows who waited."""
+    first = report.initiating
+    if first is None or first.signature not in WAITED or report.verdict != "symptom-only":
+        return report
+    lags, silent = _worst(lags_of(dumps)), silent_ranks(dumps)
+    suspects = _suspects(lags, silent)
+    if not suspects:
+        return report
+    single = suspects[0].rank if len(suspects) == 1 else None
+    first = first._replace(rank=single, rank_basis="inferred" if single is not None else None)
+    return report._replace(initiating=first, suspects=suspects, missing=_missing(lags, silent))
+
+
+def _suspects(lags: list[Lag], silent: list[int]) -> tuple[Suspect, ...]:
+    behind = tuple(Suspect(lag.rank, because(lag)) for lag in lags)
+    return behind + tuple(Suspect(rank, "there is no dump of this rank") for rank in silent)
 
 
 def because(lag: Lag) -> str:

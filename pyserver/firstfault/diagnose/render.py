@@ -155,8 +155,9 @@ def _reasons(report: Report, first: Initiating) -> Iterator[tuple[str, str]]:
 
 
 def _evidence(first: Initiating) -> Iterator[tuple[str, str]]:
-    yield "", ""
-    yield BOLD, "Evidence"
+    if first.evidence:
+        yield "", ""
+        yield BOLD, "Evidence"
     for item in first.evidence:
         yield "", f"  {_cited(item)}"
 

@@ -5,6 +5,8 @@ Numbers of lines count from 1 and end at ``\\n`` only. ``raw`` is always a part 
 
 from typing import Literal, NamedTuple
 
+from firstfault.logs.recorder import Dump
+
 Link = Literal["cause", "context", "group", "wrapped"]
 Origin = Literal["traceback", "bare", "fatal", "terminate", "table"]
 
@@ -124,3 +126,4 @@ class Log(NamedTuple):
     exits: tuple[Exit, ...]
     closed_pids: frozenset[int]
     problems: tuple[str, ...]
+    dumps: tuple[Dump, ...] = ()

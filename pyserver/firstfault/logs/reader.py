@@ -9,11 +9,13 @@ from firstfault.library import Prefix
 from firstfault.logs import scan
 from firstfault.logs.lines import Cleaner
 from firstfault.logs.log import FileRead, Line, Log, Raised, Row, Tags
+from firstfault.logs.recorder import LARGEST, Dump, looks_like_dump, read_dump
 from firstfault.logs.scan import Counter
 from firstfault.logs.source import Source, Unreadable, chunks
 from firstfault.logs.torchrun import exits_in, rows_in
 from firstfault.logs.tracebacks import raised_in
 
+HEAD = 4096
 # torchrun's log folders are numbered by LOCAL rank; a file's own name may name a host or a rank.
 ATTEMPT_FOLDER = re.compile(r"attempt_(?P<attempt>\d+)[\\/](?P<local_rank>\d+)[\\/][^\\/]+$")
 RANK_FILE = re.compile(r"(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
@@ -26,8 +28,14 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     lines: list[Line] = []
     problems: list[str] = []
     ranked = RANK_IN_NAME if _one_file_a_rank(sources) else RANK_FILE
+    dumps: list[Dump] = []
     for number, source in enumerate(sources):
         counter = Counter()
+        dump = dump_of(source)
+        if dump is not None:
+            dumps.append(dump)
+            files.append(FileRead(source.name, 0, os.path.getsize(source.path or "")))
+            continue
         place, attempt = _place(source, ranked)
         try:
             lines += cleaner.lines(number, scan.worth_reading(chunks(source), counter), place, attempt)
@@ -40,8 +48,22 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     exits, closed = exits_in(lines)
     return Log(
         tuple(files), tuple(cleaner.streams), tuple(lines), tuple(raised), tuple(rows), tuple(exits), frozenset(closed),
-        tuple(problems),
+        tuple(problems), tuple(dumps),
     )  # fmt: skip
+
+
+def dump_of(source: Source) -> Dump | None:
+    """The Flight Recorder dump in a file that begins like one."""
+    if source.path is None:
+        return None
+    try:
+        with open(source.path, "rb") as file:
+            head = file.read(HEAD)
+            if not looks_like_dump(head) or os.path.getsize(source.path) > LARGEST:
+                return None
+            return read_dump(os.path.basename(source.path), head + file.read())
+    except OSError:
+        return None  # The careful reader says what is wrong with it.
 
 
 def _one_file_a_rank(sources: Sequence[Source]) -> bool:
