@@ -29,6 +29,8 @@ class Hold(NamedTuple):
 
 @per_script
 def holds(script: Script) -> tuple[Hold, ...]:
+    if not mentions_sync(script):
+        return ()
     return (*_contexts(script), *_flags(script))
 
 
@@ -49,8 +51,11 @@ def _shares(script: Script, call: ast.Call) -> bool:
     return bool(re.search(r"(?:reduce|average|sync|multiply)\w*_grad|grad\w*_(?:reduce|sync|average)", name))
 
 
+@per_script
 def data_parallel(script: Script) -> ast.Call | None:
     """The call that wraps a model into torch's ``DistributedDataParallel``."""
+    if "DistributedDataParallel" not in script.source:
+        return None
     for call in script.nodes(ast.Call):
         name = script.qualified(call.func)
         if name.rpartition(".")[2] == "DistributedDataParallel" and name.startswith("torch."):

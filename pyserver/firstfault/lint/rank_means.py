@@ -8,7 +8,7 @@ from firstfault.lint.bindings import keyword
 from firstfault.lint.calls import last_name
 from firstfault.lint.gradient_sync import data_parallel
 from firstfault.lint.objects import argument
-from firstfault.lint.script import Script, dotted
+from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.training_loop import TrainingLoop, called_function
 
 _OWN_DIVISOR = re.compile(
@@ -26,6 +26,7 @@ class Shared(NamedTuple):
     module: str  # ``dist``
 
 
+@per_script
 def averaging_wrapper(script: Script) -> ast.Call | None:
     """The call that makes gradients a mean over the ranks: DDP, FSDP; None where the divisor may be another."""
     if _OWN_DIVISOR.search(script.source):
@@ -33,7 +34,7 @@ def averaging_wrapper(script: Script) -> ast.Call | None:
     found = data_parallel(script)
     if found is not None:
         return found
-    for call in script.nodes(ast.Call):
+    for call in script.nodes(ast.Call) if any(each in script.source for each in _SHARDED) else ():
         name = script.qualified(call.func)
         if name.startswith("torch.") and name.rpartition(".")[2] in _SHARDED:
             return call
@@ -72,7 +73,7 @@ def summed_over_ranks(script: Script) -> list[Shared]:
     """The names whose values an ``all_reduce`` sums over all ranks, in place."""
     found = []
     for call in script.nodes(ast.Call):
-        if not script.qualified(call.func).startswith("torch.distributed") or last_name(call.func) != "all_reduce":
+        if last_name(call.func) != "all_reduce" or not script.qualified(call.func).startswith("torch.distributed"):
             continue
         operation = keyword(call, "op") or (call.args[1] if len(call.args) > 1 else None)
         plain = operation is None or last_name(operation) == "SUM"

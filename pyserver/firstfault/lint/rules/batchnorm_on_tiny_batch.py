@@ -79,7 +79,7 @@ _TINY = 2
 
 @rule("BN502")
 def batchnorm_on_tiny_batch(script: Script, workspace: Workspace) -> Iterator[Hit]:
-    sizes = _training_sizes(script)
+    sizes = _training_sizes(script) if "BatchNorm" in script.source else []
     if not sizes or any(size is None or not 1 <= size.value <= _TINY for _, size in sizes):
         return
     layer = next((found for loop in training_loops(script) if (found := _layer(script, loop))), None)

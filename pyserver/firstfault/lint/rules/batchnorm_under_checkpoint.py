@@ -73,6 +73,8 @@ _CHECKPOINTS = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.che
 
 @rule("BN503")
 def batchnorm_under_checkpoint(script: Script, workspace: Workspace) -> Iterator[Hit]:
+    if "checkpoint" not in script.source:
+        return
     built = [each for each in batch_norms(script) if each.kind == "constructor"]
     if not built or is_frozen(script):
         return

@@ -53,7 +53,7 @@ from firstfault.text import Edit
 
 @rule("BN505")
 def group_norm_groups(script: Script, workspace: Workspace) -> Iterator[Hit]:
-    for call in script.nodes(ast.Call):
+    for call in script.nodes(ast.Call) if "GroupNorm" in script.source else ():
         if script.qualified(call.func) not in ("torch.nn.GroupNorm", "torch.nn.modules.normalization.GroupNorm"):
             continue
         given = _argument(call, 0, "num_groups"), _argument(call, 1, "num_channels")

@@ -83,7 +83,7 @@ from firstfault.text import Edit, Position, Span
 
 @rule("GA302")
 def missing_world_factor(script: Script, workspace: Workspace) -> Iterator[Hit]:
-    wrapper = averaging_wrapper(script)
+    wrapper = averaging_wrapper(script) if "all_reduce" in script.source else None
     shared = summed_over_ranks(script) if wrapper is not None else []
     seen: set[ast.AST] = set()
     for loop in training_loops(script) if shared else ():

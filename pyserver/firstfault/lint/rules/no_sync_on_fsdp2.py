@@ -61,8 +61,11 @@ from firstfault.lint.workspace import Workspace
 
 @rule("GA306")
 def no_sync_on_fsdp2(script: Script, workspace: Workspace) -> Iterator[Hit]:
+    found = holds(script) if "fully_shard" in script.source else ()
+    if not found:
+        return
     sharded = {dotted(call.args[0]): call for call in script.nodes(ast.Call) if _shards(script, call) and call.args}
-    for hold in holds(script):
+    for hold in found:
         call = sharded.get(hold.owner)
         if call is None or hold.body is None:
             continue

@@ -78,9 +78,10 @@ def no_sync_without_forward(script: Script, workspace: Workspace) -> Iterator[Hi
     found = [each for each in holds(script) if each.body is not None]
     if not found or _SHARDED.search(script.source):
         return
+    every = backwards(script)
     for hold in found:
         inside = set(script.walk(hold.body)) if hold.body is not None else set()
-        held = [each for each in backwards(script) if each.node in inside]
+        held = [each for each in every if each.node in inside]
         computed = [_computed_before(script, hold, each) for each in held]
         if held and all(computed) and not _may_run_forward(script, hold):
             place, before = held[0].node, computed[0]

@@ -72,6 +72,8 @@ from firstfault.lint.workspace import Workspace
 
 @rule("BN504")
 def sync_batchnorm_under_accumulation(script: Script, workspace: Workspace) -> Iterator[Hit]:
+    if "convert_sync_batchnorm" not in script.source:
+        return
     converted = [each for each in batch_norms(script) if each.kind == "conversion"]
     reported = list(batchnorm_under_accumulation.check(script, workspace)) if converted else []
     spans = [each.span for each in reported]
