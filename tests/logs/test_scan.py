@@ -230,7 +230,18 @@ def test_the_files_of_one_job_share_what_may_be_kept(tmp_path: Path) -> None:
     job = scan.Job(sources)
     kept = [len(list(scan.worth_reading(source.chunks(each), scan.Counter(job)))) for each in sources]
     assert sum(kept) < 1.5 * scan.JOB_COST
-    assert min(kept) >= 20
+    assert min(kept) >= 12
+
+
+@pytest.mark.xfail(strict=True, reason="the reader gives each file a job of its own; see Job")
+def test_a_folder_is_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each file of it may be small; the folder is not."""
+    monkeypatch.setattr(scan, "SMALL", 50_000)
+    for rank in range(20):
+        (tmp_path / f"rank_{rank}.log").write_text("\n".join(background("alike", random.Random(rank), 800)))
+    log = logs.read(from_paths([str(tmp_path)]), load().prefixes)
+    assert sum(each.lines for each in log.files) == 16_000
+    assert len(log.lines) < 2_000
 
 
 def test_a_small_job_is_read_whole() -> None:

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from firstfault.logs.lines import LONGEST, Piece
 from firstfault.logs.shapes import DROPPED, MANY, Hot
 
-HEAD, TAIL, SHORT = 100, 200, 12
+# Of each file of many at least a few lines.
+HEAD, TAIL, SHORT = 100, 200, 8
 # Of each block the first lines of a rare shape, and how many lines near them.
 FIRST, NEAR = 2, 3
 # How many lines around one with a literal, by how often its shape has had one; after that only the last one counts.
@@ -100,7 +101,7 @@ class Kept:
         self._left_for_last = max(self._allowance // 4, LEAST)
         self._before: deque[Block] = deque(maxlen=2)
         # Lines of the next block that stand near one of this block.
-        self._after = max(HEAD // (1 + files), SHORT)
+        self._after = max(HEAD // (1 + files), SHORT // 2)
         self._tail = max(TAIL // (1 + files), SHORT)
 
     def take(self, block: Block, news: dict[bytes, Hot | None]) -> None:
