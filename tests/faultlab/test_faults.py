@@ -151,7 +151,6 @@ def test_the_injected_fault_is_named(name: str, outputs: dict[str, Future[Path]]
         assert report.missing
 
 
-@pytest.mark.xfail(strict=True, reason="the C++ log line is chosen, and the exception's own frame is not asked for")
 @pytest.mark.parametrize("name", ["hang before a monitored barrier"])
 def test_the_barrier_that_was_not_reached_is_shown(name: str, outputs: dict[str, Future[Path]]) -> None:
     first = _diagnosed([str(outputs[name].result() / "node-0.log")]).initiating

@@ -233,7 +233,6 @@ def test_the_files_of_one_job_share_what_may_be_kept(tmp_path: Path) -> None:
     assert min(kept) >= 12
 
 
-@pytest.mark.xfail(strict=True, reason="the reader gives each file a job of its own; see Job")
 def test_a_folder_is_one_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file of it may be small; the folder is not."""
     monkeypatch.setattr(scan, "SMALL", 50_000)

@@ -4,7 +4,7 @@ from firstfault.diagnose.causality import Verdict
 from firstfault.diagnose.evidence import DEATHS, Choice, named, same
 from firstfault.diagnose.failures import Failure, script_of, user_frame
 from firstfault.diagnose.ranks import Ranks
-from firstfault.diagnose.report import Collateral, Evidence, Initiating, Missing, Read, Report
+from firstfault.diagnose.report import Collateral, Evidence, Frame, Initiating, Missing, Read, Report
 from firstfault.library import Library, fill
 from firstfault.logs.log import Line, Log
 
@@ -68,10 +68,20 @@ def _initiating(choice: Choice, values: dict[str, str], failures: list[Failure],
         time=failure.lines[0].tags.time or (failure.row.time if failure.row else None),
         exception=block.type if block else "",
         message=_message(failure),
-        frame=user_frame(failure.raised, block) if failure.raised and block else None,
+        frame=_frame(choice, failures),
         reason=choice.reason,
         evidence=_evidence((*failure.lines, *_said_again(choice, failures)), log),
     )
+
+
+def _frame(choice: Choice, failures: list[Failure]) -> Frame | None:
+    """The user's frame of the failure; of the exception that says the same where a native line says it first."""
+    again = [each for each in failures if same(each, choice.failure) and each.owner.rank == choice.failure.owner.rank]
+    for failure in (choice.failure, *again):
+        frame = user_frame(failure.raised, failure.block) if failure.raised and failure.block else None
+        if frame is not None:
+            return frame
+    return None
 
 
 def _said_again(choice: Choice, failures: list[Failure]) -> list[Line]:

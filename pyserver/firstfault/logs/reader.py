@@ -29,8 +29,9 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     problems: list[str] = []
     ranked = RANK_IN_NAME if _one_file_a_rank(sources) else RANK_FILE
     dumps: list[Dump] = []
+    job = scan.Job(sources)
     for number, source in enumerate(sources):
-        counter = Counter()
+        counter = Counter(job)
         dump = dump_of(source)
         if dump is not None:
             dumps.append(dump)
