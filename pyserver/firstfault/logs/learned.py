@@ -43,9 +43,12 @@ def _is_quoted(lines: Sequence[str]) -> bool:
 
 
 def _indentation(texts: list[str]) -> str | None:
-    """What stands before all headers of a text that was pasted indented."""
+    """What stands before all headers of a text that was pasted indented, and so before the frames below them."""
     heads = {text[: text.index("Traceback (")] for text in texts if text.lstrip().startswith("Traceback (")}
-    return heads.pop() if len(heads) == 1 and all(each and each.isspace() for each in heads) else None
+    if len(heads) != 1 or not (head := heads.pop()).isspace():
+        return None
+    frames = [text for text in texts if text.lstrip().startswith('File "')]
+    return head if all(text.startswith(head + "  ") for text in frames) else None
 
 
 def writer(prefix: str) -> str:

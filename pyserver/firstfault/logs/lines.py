@@ -21,6 +21,8 @@ GLUED = re.compile(
     r"|\[[EWF](?:\d{3,4} [\d:.]+)? [\w.]+\.cpp:\d+\]|(?:WARNING|ERROR):torch\.|"
     r"[EW]\d{4} [\d:.]{15} +\d+ (?:site-packages/)?torch/|terminate called "
 )
+# Markdown's mark around a line that somebody wanted to be seen; a banner has more stars.
+BOLD = re.compile(r"(?P<indent> *)\*\*(?P<text>[^*\s](?:[^*]|\*(?!\*)){0,2000})\*\*$")
 _TAG_NAMES = frozenset(Tags._fields)
 _NUMBERS = frozenset(("rank", "local_rank", "pid", "device"))
 _NO_TAGS = Tags()
@@ -100,7 +102,8 @@ class Cleaner:
                 match = self._learned.match(text) if self._learned else None
                 if match is None:
                     break
-                known.setdefault("label", learned.writer(match[0]))
+                if writer := learned.writer(match[0]):
+                    known.setdefault("label", writer)
             for name, value in match.groupdict().items():
                 if value is not None and name in _TAG_NAMES:
                     known.setdefault(name, int(value) if name in _NUMBERS else value)
@@ -108,7 +111,10 @@ class Cleaner:
             if "<std" in match[0]:
                 # mpirun tags each write, also the second half of a line.
                 text = text.replace(match[0], "")
-        return (Tags(**known) if known else _NO_TAGS), text.rstrip()  # type: ignore[arg-type]
+        text = text.rstrip()
+        if text.endswith("**") and (bold := BOLD.match(text)):
+            text = bold["indent"] + bold["text"]
+        return (Tags(**known) if known else _NO_TAGS), text  # type: ignore[arg-type]
 
     def _prefix(self, text: str) -> re.Match[str] | None:
         if not text:

@@ -7,9 +7,11 @@ type. What a wrapper quotes (DataLoader worker, mp.spawn, a checkpoint reader) b
 import re
 from collections.abc import Sequence
 
+from firstfault.logs.boxes import RICH_END, frames_in
 from firstfault.logs.log import Block, FrameLine, Line, Link, Origin, Raised
 from firstfault.patterns import gated
 
+HEADER_TEXT = "Traceback (most recent call last):"
 HEADER = gated(
     r"Traceback \(most recent call last\):|\w+ {3,}Traceback \(most recent call last\)",
     "Traceback (most recent call last)",
@@ -18,22 +20,23 @@ FRAME = gated(
     r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>.{1,200}))?,?\s*$', 'File "'
 )
 IPYTHON_FRAME = gated(
-    r"\s*(?:File (?P<file>\S{1,500}?):(?P<line>\d{1,9}),|Cell In ?\[(?P<cell>\d+)\], line (?P<cl>\d+))",
+    r"\s*(?:File (?P<file>\S{1,500}?|(?:~|/|[A-Za-z]:)[\\/]?[^\n\"<>|]{1,500}?):(?P<line>\d{1,9})(?:,|$)"
+    r"|Cell In ?\[(?P<cell>\d+)\], line (?P<cl>\d+))",
     "File ",
     "Cell In",
 )
 # IPython before version 8: the file without its line, which stands at the arrow below.
+# Colab makes the file a link.
 OLD_IPYTHON_FRAME = gated(
-    r"(?P<file>(?:~|/|[A-Za-z]:)\S{1,300}\.py|<ipython-input-[\w\-]{1,60}>)"
-    r" in (?P<function><module>|\w{1,80}(?:\(.{0,600}\))?)$",
+    r"\[?(?P<file>(?:~|/|[A-Za-z]:)[^\n\"<>|]{1,300}\.py|<ipython-input-[\w\-]{1,60}>|Input In \[\d{1,6}\])"
+    r"(?:\]\(https?://[^\s()]{1,200}\))?,?"
+    r" in (?P<function><module>|<cell line: \d{1,6}>\(\)|\w{1,80}(?:\(.{0,600}\))?)$",
     " in ",
 )
-ARROW = gated(r"-{2,4}> {0,6}(?P<line>\d{1,6})\b", "-> ")
+# Colab hides the frames of libraries behind a button.
+HIDDEN = gated(r"\d{1,4} frames$", " frames")
+ARROW = gated(r"-{1,4}> {0,6}(?P<line>\d{1,6})\b", "-> ")
 RICH_HEADER = gated(r"\u256d\u2500+ Traceback \(most recent call last\) \u2500", "Traceback (most recent call last) ")
-RICH_FRAME = gated(
-    r"\u2502 (?P<file>[^\s:\u2502]{1,300}):(?P<line>\d{1,9}) in (?P<function>[^\s\u2502]{1,200})", "\u2502 "
-)
-RICH_END = "\u2570"
 EXCEPTION = re.compile(r"(?P<type>[A-Za-z_][\w.]{0,150}(?:\([\w.]{1,80}\))?)(?:: ?(?P<message>.*))?$")
 # The name of an exception of which a paste that was cut kept the first letters: all in small ones, and nothing below.
 STUMP = re.compile(r"(?:[a-z_]\w{0,60}\.){0,8}(?:(?!\w*(?:error|timeout)$)[a-z_]\w{0,60})?$")
@@ -85,6 +88,8 @@ LOG_LIKE = re.compile(
 MESSAGE_LINES = 120
 RICH_LINES = 600
 LOOSE_LINES = 12
+# How many empty lines a traceback may hold at one place, and one.
+GAP = 4
 
 
 def raised_in(lines: Sequence[Line]) -> list[Raised]:
@@ -176,34 +181,64 @@ class _Reader:
                 code_due = False
                 if frames and not frames[-1].line:
                     frames[-1] = frames[-1]._replace(line=int(arrow["line"]))
-            elif code_due and not NAMED_EXCEPTION.match(line.text) and not self._is_start(line):
+            elif not line.text and self._goes_on():
+                pass
+            elif code_due and line.text and not NAMED_EXCEPTION.match(line.text) and not self._is_start(line):
                 code_due = False
-            elif line.text[:1].isspace() or REPEATED.match(line.text) or (not line.text and self._frame_follows()):
+            elif line.text[:1].isspace() or REPEATED.match(line.text) or HIDDEN.match(line.text):
                 pass
             else:
                 break
             lines.append(line)
             self.at += 1
+        if frames:
+            self._skip_gap()
         found = EXCEPTION.match(self.lines[self.at].text) if self.at < len(self.lines) else None
+        if found and frames and (found["message"] or "") == HEADER_TEXT:
+            return self._wrapping(found["type"], frames, lines)
         if found is None or BAR.search(found[0]) or self._is_start(self.lines[self.at]) or self._stump():
             return [_block("", "", frames, lines)] if frames else []
         return self._exception(found["type"], found["message"] or "", frames, [*lines, self.lines[self.at]])
+
+    def _goes_on(self) -> bool:
+        """Does the traceback go on below an empty line?"""
+        after = self._below_gap()
+        return after is not None and bool(
+            _frame(after) or ARROW.match(after.text) or HIDDEN.match(after.text) or after.text[0].isspace()
+        )
+
+    def _below_gap(self) -> Line | None:
+        return next((line for line in self.lines[self.at : self.at + GAP] if line.text), None)
+
+    def _skip_gap(self) -> None:
+        """Notebooks, and pastes with an empty line behind each line, have one before the exception's own line."""
+        after = self._below_gap()
+        if after is not None and NAMED_EXCEPTION.match(after.text) and not self.lines[self.at].text:
+            while self.lines[self.at] is not after:
+                self.at += 1
+
+    def _wrapping(self, type_: str, frames: list[FrameLine], lines: list[Line]) -> list[Block]:
+        """The message is another process's traceback, whose header stands behind the name of the exception."""
+        at = self.lines[self.at]
+        self.at += 1
+        inner = self._traceback([at])
+        own = Block(type_, "", tuple(frames), at, (*lines, at), (at,), None)
+        return [*(each._replace(link=each.link or "wrapped") for each in inner), own]
 
     def _stump(self) -> bool:
         return bool(STUMP.match(self.lines[self.at].text)) and not any(line.text for line in self.lines[self.at + 1 :])
 
     def _rich(self) -> list[Block]:
         """Rich draws a box around the frames; the exception stands below it."""
-        lines, frames = [self.lines[self.at]], list[FrameLine]()
+        lines = [self.lines[self.at]]
         self.at += 1
         while self.at < len(self.lines) and len(lines) < RICH_LINES:
             line = self.lines[self.at]
             lines.append(line)
             self.at += 1
-            if found := RICH_FRAME.search(line.text):
-                frames.append(FrameLine(found["file"], int(found["line"]), found["function"], line))
             if RICH_END in line.text:
                 break
+        frames = frames_in(lines)
         named = EXCEPTION.match(self.lines[self.at].text) if self.at < len(self.lines) else None
         if named is None or RICH_END not in lines[-1].text:
             return [_block("", "", frames, lines)] if frames else []
@@ -255,6 +290,8 @@ class _Reader:
 
     def _continues(self, line: Line, at: Line, parts: list[str], loose: int) -> bool:
         text = line.text
+        if len(parts) == 1 and parts[0].endswith(" raised:") and NAMED_EXCEPTION.match(text):
+            return True  # A compiler's backend names what it raised itself.
         if self._is_start(line) or MEMBER.match(text) or BAR.search(text):
             return False
         if line.tags.time and not at.tags.time:
@@ -273,9 +310,6 @@ class _Reader:
             HEADER.search(text) or FATAL.match(text) or TERMINATE.search(text) or CAUSE.search(text)
             or CONTEXT.search(text) or IGNORED.match(text) or THREAD.match(text) or _frame(line)
         )  # fmt: skip
-
-    def _frame_follows(self) -> bool:
-        return self.at + 1 < len(self.lines) and _frame(self.lines[self.at + 1]) is not None
 
     def _trailer_follows(self) -> bool:
         for line in self.lines[self.at + 1 : self.at + 4]:

@@ -1,0 +1,127 @@
+"""Tracebacks as notebooks, boxes, letters and web forms show them: no frame may be lost on the way."""
+
+import pytest
+
+from reading import raised, shape
+
+NOTEBOOK = """\
+---------------------------------------------------------------------------
+ValueError                                Traceback (most recent call last)
+Cell In[12], line 3
+      1 rows = load()
+      2
+----> 3 fit(rows)
+
+File D:\\Deep Learning (new)\\kit\\fit.py:1045, in fit(rows)
+   1044     for row in rows:
+-> 1045         check(row)
+
+File ~/kit/check.py:7
+      6 def check(row):
+----> 7     raise ValueError(row)
+
+ValueError: bad row 7
+"""
+OLD_NOTEBOOK = """\
+ValueError                                Traceback (most recent call last)
+<ipython-input-31-00aa11bb22cc> in <module>
+----> 1 fit(rows)
+      2 save()
+
+~/kit/fit.py in fit(rows)
+     10     for row in rows:
+---> 11         check(row)
+     12
+
+ValueError: bad row 7
+"""
+COLAB = """\
+ValueError                                Traceback (most recent call last)
+
+[<ipython-input-31-00aa11bb22cc>](https://localhost:8080/#) in <cell line: 1>()
+----> 1 fit(rows)
+
+2 frames
+
+[/content/kit/fit.py](https://localhost:8080/#) in fit(rows)
+     10     for row in rows:
+---> 11         check(row)
+
+ValueError: bad row 7
+"""
+PLAIN = """\
+Traceback (most recent call last):
+  File "fit.py", line 4, in <module>
+    fit(rows)
+  File "/home/ann/kit/fit.py", line 11, in fit
+    check(row)
+ValueError: bad row 7
+"""
+
+
+def places(text: str) -> list[tuple[str, int]]:
+    (one,) = raised(text)
+    (block,) = one.blocks
+    assert (block.type, block.message) == ("ValueError", "bad row 7")
+    return [(frame.file, frame.line) for frame in block.frames]
+
+
+def test_a_notebook_shows_an_empty_line_before_the_exception() -> None:
+    windows = "D:\\Deep Learning (new)\\kit\\fit.py"
+    assert places(NOTEBOOK) == [("Cell In[12]", 3), (windows, 1045), ("~/kit/check.py", 7)]
+
+
+@pytest.mark.parametrize(("text", "file"), [(OLD_NOTEBOOK, "~/kit/fit.py"), (COLAB, "/content/kit/fit.py")])
+def test_before_ipython_8_the_line_stands_at_the_arrow(text: str, file: str) -> None:
+    assert places(text) == [("<ipython-input-31-00aa11bb22cc>", 1), (file, 11)]
+
+
+def test_an_empty_line_behind_every_line() -> None:
+    assert places(PLAIN.replace("\n", "\n\n")) == places(PLAIN) == [("fit.py", 4), ("/home/ann/kit/fit.py", 11)]
+
+
+def test_frames_that_nothing_named_follows_keep_no_exception() -> None:
+    cut = PLAIN.rsplit("ValueError", 1)[0] + "\nsaved the model\n"
+    assert shape(cut) == [[("", "", None)]]
+
+
+def test_a_box_that_is_too_narrow_for_a_path() -> None:
+    box = (
+        "\u256d\u2500\u2500\u2500 Traceback (most recent call last) \u2500\u2500\u2500\u256e\n"
+        "\u2502 C:\\lab\\a long name\\ki \u2502\n"
+        "\u2502 t\\fit.py:11 in fit   \u2502\n"
+        "\u2502                      \u2502\n"
+        "\u2502 \u2771 11 \u2502   check(row)    \u2502\n"
+        "\u2502 /home/ann/check.py:7 in check \u2502\n"
+        "\u2570\u2500\u2500\u2500\u256f\n"
+        "ValueError: bad row 7\n"
+    )
+    assert places(box) == [("C:\\lab\\a long name\\kit\\fit.py", 11), ("/home/ann/check.py", 7)]
+
+
+def test_the_message_is_the_traceback_of_another_process() -> None:
+    text = PLAIN.replace(
+        "ValueError: bad row 7", 'KeyError: Traceback (most recent call last):\n  File "w.py", line 2, in w'
+    )
+    (one,) = raised(text + "    x[1]\nKeyError: 1\n")
+    assert [(each.type, each.link, [frame.line for frame in each.frames]) for each in one.blocks] == [
+        ("KeyError", "wrapped", [2]),
+        ("KeyError", None, [4, 11]),
+    ]
+
+
+def test_what_a_backend_raised_belongs_to_its_message() -> None:
+    text = PLAIN.replace("ValueError: bad row 7", "kit.BackendFailed: backend='x' raised:\nRuntimeError: no kernel")
+    (one,) = raised(text)
+    assert one.blocks[-1].message == "backend='x' raised:\nRuntimeError: no kernel"
+
+
+def test_a_header_that_stands_deeper_than_its_frames_cuts_no_message() -> None:
+    text = "   " + PLAIN + "        more about row 7\n"
+    (one,) = raised(text)
+    assert one.blocks[-1].message.split() == ["bad", "row", "7", "more", "about", "row", "7"]
+
+
+def test_bold_lines_are_the_same_lines() -> None:
+    text = PLAIN.replace("ValueError: bad row 7", "**ValueError: bad row 7**").replace("check(row)", "**check(row)**")
+    assert places(text) == places(PLAIN)
