@@ -478,3 +478,27 @@ def test_a_rank_that_waited_for_the_group_is_not_the_one_that_failed() -> None:
 def test_a_cut_line_of_level_error_behind_a_bar_is_no_all_clear() -> None:
     glued = " 2%|2  | 32/1752 [01:08<1:22:56][rank4]:[E712 09:08:07.1 Engine.cpp:63] [Rank 4] So"
     assert diagnosed(" 2%|2  | 31/1752 [01:05<1:23:14]\n" + glued).verdict != "no-failure"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "C:\\lab\\env\\Scripts\\accelerate.EXE\\__main__.py",
+        "C:\\lab\\env\\Scripts\\kit-train.exe",
+        "C:\\lab\\env\\Scripts\\kit-script.py",
+        "/opt/kit/bin/kit-train",
+        "/home/ann/.cache/huggingface/modules/transformers_modules/kit/net.py",
+        "unsloth_compiled_cache/Kit.py",
+        "/home/ann/.cache/torch_extensions/py311/kit/load.py",
+        "/tmp/pip-install-x7_ab12q/kit_00ff/setup.py",
+    ],
+)
+def test_what_an_installation_wrote_is_no_code_of_the_user(file: str) -> None:
+    text = f'Traceback (most recent call last):\n  File "{file}", line 8, in main\n    run()\nValueError: bad row 7\n'
+    assert diagnosed(text).initiating.frame is None  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("file", ["/home/ann/bin/train.py", "bin/train.py", "C:\\lab\\Scripts\\train.py", "setup.py"])
+def test_a_script_in_a_folder_of_commands_is_code_of_the_user(file: str) -> None:
+    text = f'Traceback (most recent call last):\n  File "{file}", line 8, in main\n    run()\nValueError: bad row 7\n'
+    assert diagnosed(text).initiating.frame.file == file  # type: ignore[union-attr]

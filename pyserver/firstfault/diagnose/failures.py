@@ -17,7 +17,13 @@ LIBRARY_PATH = re.compile(
     r"site-packages|dist-packages|[\\/]lib(?:64)?[\\/]python\d|^<(?!ipython)"
     r"|[\\/]torch[\\/](?:nn|distributed|_|utils|optim|autograd|cuda)"
     r"|[\\/][Ll]ib[\\/](?:multiprocessing|runpy|threading|concurrent|asyncio|json|pickle|importlib|subprocess|os)\b"
-    r"|[\\/](?:pydevd?|_pydev|pydev_)|[\\/]bin[\\/](?:torchrun|accelerate|deepspeed|python\d?)|anaconda3?[\\/][Ll]ib[\\/]"
+    r"|[\\/](?:pydevd?|_pydev|pydev_)|anaconda3?[\\/][Ll]ib[\\/]"
+    # Commands that an installation makes: a file of bin without an ending, or a program of Scripts.
+    r"|[\\/]bin[\\/](?:[^\\/.]+|python[\d.]*)$|[\\/]Scripts[\\/][^\\/]+(?:\.(?:exe|EXE)|-script\.py|[\\/]__main__\.py)$"
+    r"|\.(?:exe|EXE)[\\/]__main__\.py$|[\\/]Scripts[\\/][^\\/.]+$"
+    # What a library downloads, generates or unpacks to run or to build it.
+    r"|[\\/]transformers_modules[\\/]|[\\/]?unsloth_compiled_cache[\\/]|[\\/]torch_extensions[\\/]|[\\/]torchinductor_"
+    r"|[\\/]pip-(?:install|build-env|req-build|wheel|modern-metadata)-\w+"
 )
 LAUNCHER = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedException)$")
 # What a launcher raises of its own, and not about a process, says what is wrong with the launch itself.

@@ -11,6 +11,7 @@ from firstfault import patterns
 from firstfault.library import Prefix
 from firstfault.logs import learned, records
 from firstfault.logs.log import Line, Stream, Tags
+from firstfault.patterns import gated
 
 # Longer lines are cut into pieces of this size: no log line of interest is longer, and patterns stay quick.
 LONGEST = 16384
@@ -22,7 +23,7 @@ GLUED = re.compile(
     r"[EW]\d{4} [\d:.]{15} +\d+ (?:site-packages/)?torch/|terminate called "
 )
 # Markdown's mark around a line that somebody wanted to be seen; a banner has more stars.
-BOLD = re.compile(r"(?P<indent> *)\*\*(?P<text>[^*\s](?:[^*]|\*(?!\*)){0,2000})\*\*$")
+BOLD = gated(r"(?P<indent> *)\*\*(?P<text>[^*\s](?:[^*]|\*(?!\*)){0,2000})\*\*$", "**")
 _TAG_NAMES = frozenset(Tags._fields)
 _NUMBERS = frozenset(("rank", "local_rank", "pid", "device"))
 _NO_TAGS = Tags()
