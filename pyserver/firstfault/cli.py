@@ -79,8 +79,10 @@ def _plain_diagnose(argv: Sequence[str]) -> "argparse.Namespace | None":
     """``diagnose PATH...`` and nothing else, the command in a hurry: argparse alone would be a fifth of its time."""
     if len(argv) < 2 or argv[0] != "diagnose" or any(word != "-" and word.startswith("-") for word in argv):
         return None
+    import gc
     from types import SimpleNamespace
 
+    gc.disable()  # One run makes many small values and no cycles; collecting only costs time.
     return cast("argparse.Namespace", SimpleNamespace(run=_diagnose, paths=list(argv[1:]), format="text"))
 
 
@@ -138,7 +140,6 @@ def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _diagnose(arguments: "argparse.Namespace") -> int:
-    import gc
     import time
 
     from firstfault import logs
@@ -146,7 +147,6 @@ def _diagnose(arguments: "argparse.Namespace") -> int:
     from firstfault.library import LibraryError, load
     from firstfault.logs.source import Unreadable
 
-    gc.disable()  # One run makes many small values and no cycles; collecting only costs time.
     started = time.perf_counter()
     try:
         library = load()

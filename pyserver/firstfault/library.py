@@ -190,26 +190,36 @@ def _known(template: str, values: dict[str, str]) -> bool:
 def _compiled(name: str) -> dict[str, Any]:
     """A compiled file: of the package, or of the cache, made anew there where the checkout has changed."""
     if os.path.isfile(os.path.join(PACKAGED, name)) or not os.path.isdir(CHECKOUT):
-        return _read_json(os.path.join(PACKAGED, name))
+        return _read_text(os.path.join(PACKAGED, name))
     stamp = _stamp(CHECKOUT)
     try:
-        cached = _read_json(os.path.join(_cache_folder(), name))
+        cached = _read_text(os.path.join(_cache_folder(), name))
         if cached["stamp"] == stamp:
             return cached
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         pass  # No cache yet, or a half-written one: it is made again below.
     from firstfault.signature_files import compile_library
 
     files = {each: {"stamp": stamp, **plain} for each, plain in compile_library(CHECKOUT).items()}
     for each, plain in files.items():
-        _write_whole(os.path.join(_cache_folder(), each), json.dumps(plain))
+        _write_whole(os.path.join(_cache_folder(), each), to_text(plain))
     return files[name]
 
 
-def _read_json(path: str) -> dict[str, Any]:
+def to_text(plain: dict[str, Any]) -> str:
+    """A compiled file's text: a line of JSON, and then a line for each failure, which stays text until it is needed."""
+    failures = plain.get("failures", [])
+    head = {**plain, "failures": [each[:3] for each in failures]} if failures else plain
+    return "\n".join([json.dumps(head), *(each[3] for each in failures)])
+
+
+def _read_text(path: str) -> dict[str, Any]:
     with open(path, encoding="utf-8") as file:
-        plain: dict[str, Any] = json.load(file)
-        return plain
+        head, *bodies = file.read().split("\n")
+    plain: dict[str, Any] = json.loads(head)
+    for gate, body in zip(plain.get("failures", []), bodies, strict=True):
+        gate.append(body)
+    return plain
 
 
 def is_signature_file(name: str) -> bool:

@@ -37,7 +37,7 @@ def standard(pattern: str) -> re.Pattern[str]:
 
 
 class Gated:
-    """A pattern that is tried, and compiled at first, only where the text holds one of its literals.
+    """A pattern that is tried, and at first compiled, only where the text holds one of its literals.
 
     Most of the reader's patterns meet no line of a given log. Compiling them all would be the longest part of a small
     diagnosis; looking for a literal is also the quicker test.
@@ -55,11 +55,11 @@ class Gated:
         return _with_flags(self.pattern, self.flags).search(text) if self._may_match(text) else None
 
     def _may_match(self, text: str) -> bool:
-        return any(literal in text for literal in self.literals)
+        return not self.literals or any(literal in text for literal in self.literals)
 
 
 def gated(pattern: str, *literals: str, flags: int = 0) -> Gated:
-    """Each text that the pattern matches must hold one of the literals."""
+    """Each text that the pattern matches must hold one of the literals; without literals it is only compiled late."""
     return Gated(pattern, literals, flags)
 
 

@@ -47,12 +47,12 @@ FINGERPRINT = gated(
     "CollectiveFingerPrint(",
 )
 TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
-COUNT = re.compile(r"(?P<at>\d{1,15}) ?(?:/|of) ?(?P<of>\d{1,15})\b")
-TRAINS = re.compile(r"\b(?:loss|epoch|step|iter|lr)\b", re.IGNORECASE)
-WORK = re.compile(
+COUNT = gated(r"(?P<at>\d{1,15}) ?(?:/|of) ?(?P<of>\d{1,15})\b")
+TRAINS = gated(r"\b(?:loss|epoch|step|iter|lr)\b", flags=re.IGNORECASE)
+WORK = gated(
     r"\b(?:tokeni[sz]|index|scan|build|sav|load|map|filter|process|prepar|preprocess|convert|download|copy|shard|extract"
     r"|cach|pack|writ|read|evaluat|generat|merg)\w*",
-    re.IGNORECASE,
+    flags=re.IGNORECASE,
 )
 MANY_RANKS = 2
 NOBODY = Owner(None, None, None)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from firstfault.diagnose.failures import Failure
 from firstfault.logs.log import Line, Log
+from firstfault.patterns import gated
 
 STEP = re.compile(
     r"\b(?:step|iter(?:ation)?|epoch|it|batch|upd(?:ate)?)\b\W{0,4}\d|\d{1,3}%\|.{0,60}\d+/\d+|\bloss\b\W{0,4}[\d.]",
@@ -18,7 +19,7 @@ DONE = (
     r"\b(?:training|run|job|fit|fine-?tuning)\b(?:(?!\b(?:not|never|failed|cannot)\b).){0,30}"
     r"\b(?:finished|completed?|done|ended)\b"
 )
-RUN_DONE = re.compile(DONE, re.IGNORECASE)
+RUN_DONE = gated(DONE, flags=re.IGNORECASE)
 FINISHED = re.compile(
     DONE + r"|^\W*(?:all )?(?:done|finished|completed)\W*$|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
     re.IGNORECASE,
@@ -27,9 +28,9 @@ ENDED_BADLY = re.compile(
     r"ChildFailedError|Exited with exit code [1-9]|exits with return code = -?[1-9]|task \d+: (?:Exited|Killed|Aborted)"
     r"|Process group watchdog thread terminated|shutting down workers|Killing subprocess"
 )
-RESTART = re.compile(r"will restart worker group|Restarting worker group|Stopping worker group", re.IGNORECASE)
+RESTART = gated(r"will restart worker group|Restarting worker group|Stopping worker group", flags=re.IGNORECASE)
 # How programs mark an error, whatever it is about.
-REPORTS = re.compile(
+REPORTS = gated(
     r"(?:^|[\s\[|(:])(?:ERROR|CRITICAL|FATAL)(?:[\s\]|:)]|$)|^(?:[Ff]atal|[Ee]rror)(?: error)?: \S"
     r"|\b(?:code|status)(?:: {1,12}| ?= ?| )-?[1-9]\d{0,2}\b|\(core dumped\)"
     r"|^Exception raised from \w|^frame #\d+: .+ \+ 0x|^\S.{0,200} FAILED$|^[\w.\-]{2,40}: (?:fatal )?error: \S"
@@ -37,14 +38,14 @@ REPORTS = re.compile(
     r"|\[[EF](?:\d{3,4} [\d:.]{5,20})? ?\w{1,60}\.(?:cpp|hpp|cc|cu|h):\d+\]"
 )
 # Words of trouble: near the end of a text that tells no end of the run they forbid an all-clear.
-TROUBLE = re.compile(
+TROUBLE = gated(
     r"\b(?:fail(?:ed|ure)|died|killed|crashed|refused|preempted|aborted|unexpectedly|Traceback \(most)\b"
     r"|\btimed[ -]?out\b|\bclosed by (?:remote )?peer\b|\bDue to |\bexit(?:ed)? with\b",
-    re.IGNORECASE,
+    flags=re.IGNORECASE,
 )
-HARMLESS = re.compile(
+HARMLESS = gated(
     r"\bINFO\b|libibverbs|\bretry|\b(?:0|no) (?:\w+ )?(?:fail|error|crash|kill)|Warning: |\bDEBUG\b|successful",
-    re.IGNORECASE,
+    flags=re.IGNORECASE,
 )
 TAIL = 60
 REPORT_MARKS = (

@@ -5,9 +5,6 @@ A dump holds values of builtin types only, so the unpickler here refuses every c
 a dump, whoever wrote it.
 """
 
-import io
-import json
-import pickle
 import re
 from typing import Any, NamedTuple
 
@@ -64,19 +61,21 @@ def looks_like_dump(head: bytes) -> bool:
     return bool(PICKLE_MAGIC.match(head)) or (head.lstrip()[:1] == b"{" and b'"pg_' in head)
 
 
-class _NoClasses(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"a Flight Recorder dump holds no {module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise pickle.UnpicklingError("a Flight Recorder dump refers to nothing outside")
-
-
 def _load(data: bytes) -> Any:
+    # Few logs come with dumps: what reads them is loaded only for these.
+    import io
+    import json
+    import pickle
+
+    class NoClasses(pickle.Unpickler):
+        def find_class(self, module: str, name: str) -> Any:
+            raise pickle.UnpicklingError(f"a Flight Recorder dump holds no {module}.{name}")
+
+        def persistent_load(self, pid: Any) -> Any:
+            raise pickle.UnpicklingError("a Flight Recorder dump refers to nothing outside")
+
     try:
-        if PICKLE_MAGIC.match(data):
-            return _NoClasses(io.BytesIO(data)).load()
-        return json.loads(data)
+        return NoClasses(io.BytesIO(data)).load() if PICKLE_MAGIC.match(data) else json.loads(data)
     except Exception:  # A damaged pickle raises anything, from IndexError to MemoryError.
         return None
 
@@ -95,7 +94,7 @@ def _dump(rank: int, raw: dict[str, Any]) -> Dump:
 
 def _group(name: str, config: dict[str, Any]) -> Group:
     ranks = config["ranks"]
-    listed = json.loads(ranks) if isinstance(ranks, str) else ranks
+    listed = re.findall(r"\d+", ranks) if isinstance(ranks, str) else ranks
     return Group(str(name), str(config.get("desc", "")), tuple(int(rank) for rank in listed))
 
 

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import IO, NamedTuple
 
+from firstfault.patterns import gated
+
 CHUNK = 1 << 18
 GZIP_MAGIC = b"\x1f\x8b"
 # In a folder, files with these endings hold no log text; named on the command line, any file is tried.
-NOT_LOGS = re.compile(
+NOT_LOGS = gated(
     r"\.(?:pt|pth|bin|safetensors|ckpt|npy|npz|pkl|png|jpe?g|gif|pdf|zip|tar|whl|so|pyc?|ipynb|onnx|parquet|arrow|h5|db|mp4"
     r"|wav|ya?ml|toml|csv|tsv|md|cfg|ini|sh)$",
-    re.IGNORECASE,
+    flags=re.IGNORECASE,
 )
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 
