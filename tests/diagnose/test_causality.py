@@ -502,3 +502,22 @@ def test_what_an_installation_wrote_is_no_code_of_the_user(file: str) -> None:
 def test_a_script_in_a_folder_of_commands_is_code_of_the_user(file: str) -> None:
     text = f'Traceback (most recent call last):\n  File "{file}", line 8, in main\n    run()\nValueError: bad row 7\n'
     assert diagnosed(text).initiating.frame.file == file  # type: ignore[union-attr]
+
+
+CHECK = (
+    "../aten/src/ATen/native/cuda/Indexing.cu:1146: indexSelectLargeIndex: block: [2,0,0], thread: [0,0,0] "
+    "Assertion `srcIndex < srcSelectDimSize` failed.\n"
+)
+TRIGGERED = "RuntimeError: CUDA error: device-side assert triggered\n"
+
+
+def test_a_check_of_the_kernel_that_stands_below_the_exception() -> None:
+    report = diagnosed(HEAD + TRIGGERED + "\n" + CHECK)
+    assert (report.verdict, first(report)) == ("established", ("assert-embedding", None))
+    assert report.initiating.frame.line == 3  # type: ignore[union-attr]
+    assert [each.line for each in report.initiating.evidence if "srcIndex" in each.text] == [5]  # type: ignore[union-attr]
+
+
+def test_another_ranks_check_explains_nothing() -> None:
+    report = diagnosed(f"[rank1]: {TRIGGERED}\n[rank0]: {CHECK}")
+    assert first(report) == ("device-assert", 1)

@@ -32,6 +32,9 @@ LAUNCHER_PATH = re.compile(
     r"torch[\\/]distributed[\\/](?:run|launch|launcher)|torch[\\/]distributed[\\/]elastic[\\/](?:agent|rendezvous)"
     r"|accelerate[\\/]commands|deepspeed[\\/]launcher"
 )
+# A failed check of a kernel, and those of which the text tells which one it is.
+ANY_CHECK = "device-assert"
+CHECKS = frozenset(("assert-label", "assert-embedding", "assert-index", "assert-bce"))
 COLLATERAL: Role = "collateral"
 INITIATING: Role = "initiating"
 EITHER: Role = "either"
@@ -64,7 +67,8 @@ def failures_of(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
             by_raised.setdefault(id(each.raised), []).append(each)
     failures = [_of_raised(raised, by_raised.get(id(raised), []), library, ranks) for raised in log.raised]
     failures += [_of_occurrence(each, ranks) for each in found if each.raised is None]
-    return sorted((each for each in failures if each is not None), key=lambda each: each.order)
+    kept = sorted((each for each in failures if each is not None), key=lambda each: each.order)
+    return [_explained(each, kept) for each in kept]
 
 
 def user_frame(raised: Raised, block: Block) -> Frame | None:
@@ -85,6 +89,21 @@ def script_of(raised: Raised) -> str | None:
     frames = [frame for block in raised.blocks for frame in block.frames if not LIBRARY_PATH.search(frame.file)]
     started = [frame for frame in frames if frame.function == "<module>"]
     return next((frame.file for frame in [*started, *frames]), None)
+
+
+def _explained(failure: Failure, failures: list[Failure]) -> Failure:
+    """An exception that only says that a kernel's check failed, with the check that the kernel printed below it.
+
+    The exception comes from the host, the check from the device: either can be printed first.
+    """
+    if failure.signature.id != ANY_CHECK or failure.block is None:
+        return failure
+    checks = [each for each in failures if each.signature.id in CHECKS and each.owner.rank == failure.owner.rank]
+    first = min(checks, key=lambda each: each.order, default=None)
+    if first is None or first.order < failure.order:
+        return failure
+    lines = tuple(dict.fromkeys((*failure.lines, *first.lines)))
+    return failure._replace(signature=first.signature, role=first.role, captures=first.captures, lines=lines)
 
 
 def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks: Ranks) -> Failure | None:
