@@ -521,3 +521,49 @@ def test_a_check_of_the_kernel_that_stands_below_the_exception() -> None:
 def test_another_ranks_check_explains_nothing() -> None:
     report = diagnosed(f"[rank1]: {TRIGGERED}\n[rank0]: {CHECK}")
     assert first(report) == ("device-assert", 1)
+
+
+OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f'it says "{OOM}"', f"with ```kit fit``` I get ```{OOM}```", f"what I see:\n> {OOM}\n", f"({OOM})", f"`{OOM}"],
+)
+def test_a_quoted_exception_is_no_all_clear(text: str) -> None:
+    assert first(diagnosed(text)) == ("cuda-oom", None)
+
+
+def test_a_quoted_exception_of_no_known_class_is_an_unknown_failure() -> None:
+    report = diagnosed("it stops with `kit.KitError: bad row 7`")
+    assert (report.verdict, first(report)) == ("symptom-only", ("unknown-failure", None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"epoch 1 loss 0.4\n> {OOM}\nepoch 2 loss 0.3\nepoch 3 loss 0.2\n",
+        f'# the FAQ on "{OOM}": use smaller batches\nepoch 1 loss 0.4\n',
+        '    raise KitError("ValueError: bad row")\n',
+    ],
+)
+def test_what_a_run_got_over_and_what_source_code_holds_is_no_failure(text: str) -> None:
+    assert diagnosed(text).verdict == "no-failure"
+
+
+def test_a_failure_of_its_own_beats_a_quoted_one() -> None:
+    assert first(diagnosed(f'as in "{OOM}"\n{HEAD}ValueError: bad row 7\n')) == ("user-exception", None)
+
+
+@pytest.mark.parametrize(
+    "command", ["['C:\\\\kit\\\\python.exe', 'fit.py', '--lr=1e-4',\n'--fast']", "'python3 fit.py'"]
+)
+def test_that_another_python_process_failed_does_not_tell_why(command: str) -> None:
+    report = diagnosed(f"{HEAD}subprocess.CalledProcessError: Command '{command}' returned non-zero exit\nstatus 3.\n")
+    assert (report.verdict, first(report)) == ("symptom-only", ("child-failed", None))
+    assert "exit code 3" in report.cause
+
+
+def test_a_failed_command_that_is_not_python_is_the_scripts_own_exception() -> None:
+    text = f"{HEAD}subprocess.CalledProcessError: Command '['git', 'describe']' returned non-zero exit status 128.\n"
+    assert first(diagnosed(text)) == ("user-exception", None)

@@ -7,11 +7,12 @@ a ``user-exception``. Native lines, exit codes and table rows become failures of
 import re
 from typing import NamedTuple
 
-from firstfault.diagnose.match import Occurrence, occurrences
+from firstfault.diagnose.match import Occurrence, occurrences, quoted_in
 from firstfault.diagnose.ranks import Owner, Ranks
 from firstfault.diagnose.report import Frame
 from firstfault.library import Library, Role, Signature
 from firstfault.logs.log import Block, Line, Log, Raised, Row
+from firstfault.patterns import gated
 
 LIBRARY_PATH = re.compile(
     r"site-packages|dist-packages|[\\/]lib(?:64)?[\\/]python\d|^<(?!ipython)"
@@ -31,6 +32,12 @@ OF_LAUNCH = re.compile(r"(?<!CalledProcess)(?<!ChildFailed)Error$|(?<!Signal)Exc
 LAUNCHER_PATH = re.compile(
     r"torch[\\/]distributed[\\/](?:run|launch|launcher)|torch[\\/]distributed[\\/]elastic[\\/](?:agent|rendezvous)"
     r"|accelerate[\\/]commands|deepspeed[\\/]launcher"
+)
+# ``subprocess`` says of another Python process only that it failed; why, that one has printed itself.
+CHILD = gated(
+    r"Command ['\"(\[]{1,3}[^'\"\n]{0,300}?\bpython[\d.]*(?:\.exe)?[\"', ][\s\S]{0,6000}?"
+    r"\breturned\s{1,4}non-zero\s{1,4}exit\s{1,4}status\s{1,4}(?P<exitcode>\d{1,10})",
+    "non-zero",
 )
 # A failed check of a kernel, and those of which the text tells which one it is.
 ANY_CHECK = "device-assert"
@@ -68,7 +75,7 @@ def failures_of(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
     failures = [_of_raised(raised, by_raised.get(id(raised), []), library, ranks) for raised in log.raised]
     failures += [_of_occurrence(each, ranks) for each in found if each.raised is None]
     kept = sorted((each for each in failures if each is not None), key=lambda each: each.order)
-    return [_explained(each, kept) for each in kept]
+    return [_explained(each, kept) for each in kept] or _quoted(log, library, ranks)
 
 
 def user_frame(raised: Raised, block: Block) -> Frame | None:
@@ -89,6 +96,18 @@ def script_of(raised: Raised) -> str | None:
     frames = [frame for block in raised.blocks for frame in block.frames if not LIBRARY_PATH.search(frame.file)]
     started = [frame for frame in frames if frame.function == "<module>"]
     return next((frame.file for frame in [*started, *frames]), None)
+
+
+def _quoted(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
+    """What people quote from a log that they do not show."""
+    failures = []
+    for line, found in quoted_in(log, library):
+        signature = found.signature if found else library.signatures["unknown-failure"]
+        captures = found.captures if found else {}
+        owner = ranks.of_line(line, captures)
+        role = found.signature.role if found else EITHER
+        failures.append(Failure(signature, role, captures, owner, (line,), None, None, None, found is not None))
+    return failures
 
 
 def _explained(failure: Failure, failures: list[Failure]) -> Failure:
@@ -115,14 +134,14 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
     owner = ranks.of_raised(raised)
     if not block.type:
         signature, role = library.signatures["unknown-failure"], EITHER
-    elif occurrence is None and _is_launcher(block):
+    elif occurrence is None and (_is_launcher(block) or CHILD.match(block.message)):
         signature, role = library.signatures["child-failed"], COLLATERAL
     elif occurrence is None:
         signature, role = library.signatures["user-exception"], INITIATING
     else:
         signature, role = occurrence.signature, occurrence.signature.role
         owner = owner if owner.rank is not None else ranks.of_line(block.at, occurrence.captures)
-    captures = occurrence.captures if occurrence else {}
+    captures = occurrence.captures if occurrence else _exit_code(block)
     lines = _evidence(raised, block, occurrence)
     return Failure(signature, role, captures, owner, lines, raised, block, None, occurrence is not None)
 
@@ -171,6 +190,11 @@ def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
 
 def _in_user_code(block: Block) -> bool:
     return bool(block.frames) and not LIBRARY_PATH.search(block.frames[-1].file)
+
+
+def _exit_code(block: Block) -> dict[str, str]:
+    child = CHILD.match(block.message)
+    return {"exitcode": child["exitcode"]} if child else {}
 
 
 def _is_launcher(block: Block) -> bool:

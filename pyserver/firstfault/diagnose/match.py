@@ -11,6 +11,7 @@ from typing import NamedTuple
 from firstfault import patterns
 from firstfault.library import Library, Match, Signature
 from firstfault.logs.log import Block, Exit, Line, Log, Raised, Row, Tags
+from firstfault.patterns import gated
 
 # A native record may go on in the next lines: terminals wrap, and torch breaks some messages.
 RECORD_LINES = 3
@@ -19,6 +20,15 @@ ONLY_RANK = "only_rank"
 WRAPPED_WIDTH = 60
 NO_TAGS = Tags()
 SPOKEN = re.compile(r"(?:^|[\s|>\]])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)")
+# An exception that somebody quotes: in quotation marks, in backticks, in brackets or behind the mark of an answer.
+QUOTED_EXCEPTION = gated(
+    r"(?:^\s*>|[`\"'(\[\u201c\u2018\u00ab]) ?"
+    r"(?P<type>(?:[A-Za-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)):(?: (?P<message>\S.*)|$)",
+    "Error:",
+    "Exception:",
+)
+CODE = ("#", "//", "--", "echo ", "print(", "raise ", "grep ", "|", "except ", "case ")
+MENTION_LINES = 6
 HEADER = "Traceback (most recent call last):"
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
 
@@ -85,6 +95,19 @@ def spoken_of(text: str, library: Library) -> Found | None:
         return None
     signatures = [each for each in library.signatures.holding(text) if not _decided_by_engine(each)]
     return best(Event(named["type"], named["message"], None, "", None), signatures)
+
+
+def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]:
+    """Lines that quote an exception, each with its class if it is known. Where nothing else failed they speak."""
+    for at, line in enumerate(log.lines):
+        named = QUOTED_EXCEPTION.search(line.text)
+        if named is None or line.text.lstrip().startswith(CODE):
+            continue
+        below = [each.text for each in log.lines[at + 1 : at + MENTION_LINES] if each.stream == line.stream]
+        message = "\n".join((named["message"] or "", *below)).strip()
+        known = library.signatures.holding(f"{named['type']}: {message}")
+        signatures = [each for each in known if not _decided_by_engine(each)]
+        yield line, best(Event(named["type"], message, None, "", None), signatures)
 
 
 def block_event(block: Block) -> Event:
