@@ -567,3 +567,21 @@ def test_that_another_python_process_failed_does_not_tell_why(command: str) -> N
 def test_a_failed_command_that_is_not_python_is_the_scripts_own_exception() -> None:
     text = f"{HEAD}subprocess.CalledProcessError: Command '['git', 'describe']' returned non-zero exit status 128.\n"
     assert first(diagnosed(text)) == ("user-exception", None)
+
+
+def test_a_single_process_is_told_nothing_of_ranks() -> None:
+    report = diagnosed(HEAD + "ValueError: bad row 7\n")
+    assert report.verify == "python /home/ann/lab/train.py"
+    assert len(report.fix) == 1
+    assert "rank" not in to_text(report, colour=False)
+
+
+def test_of_several_ranks_the_one_that_raised_is_the_one_to_look_at() -> None:
+    report = diagnosed(traceback(2, "ValueError: bad row 7") + traceback(0, CLOSED) + traceback(1, CLOSED))
+    assert report.verify == "torchrun --standalone --nproc-per-node 1 /home/ann/lab/train.py"
+    assert "one of 3 ranks" in report.fix[1]
+
+
+def test_a_text_that_speaks_of_ranks_and_numbers_none() -> None:
+    report = diagnosed("starting with torchrun on two machines\n" + HEAD + "ValueError: bad row 7\n")
+    assert "one of the ranks" in report.fix[1]

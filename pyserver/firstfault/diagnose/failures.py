@@ -141,7 +141,7 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
     else:
         signature, role = occurrence.signature, occurrence.signature.role
         owner = owner if owner.rank is not None else ranks.of_line(block.at, occurrence.captures)
-    captures = occurrence.captures if occurrence else _exit_code(block)
+    captures = occurrence.captures if occurrence else {**_exit_code(block), **_job(ranks)}
     lines = _evidence(raised, block, occurrence)
     return Failure(signature, role, captures, owner, lines, raised, block, None, occurrence is not None)
 
@@ -195,6 +195,17 @@ def _in_user_code(block: Block) -> bool:
 def _exit_code(block: Block) -> dict[str, str]:
     child = CHILD.match(block.message)
     return {"exitcode": child["exitcode"]} if child else {}
+
+
+def _job(ranks: Ranks) -> dict[str, str]:
+    """How to start the script again, and what to call its ranks where there are any."""
+    if not ranks.spoken_of:
+        return {"start": "python"}
+    count = len(ranks.known)
+    return {
+        "start": "torchrun --standalone --nproc-per-node 1",
+        "ranks": f"{count} ranks" if count > 1 else "the ranks",
+    }
 
 
 def _is_launcher(block: Block) -> bool:

@@ -5,6 +5,7 @@ in the text speaks of a second node, and the answer is then marked as inferred.
 """
 
 import re
+from functools import cached_property
 from typing import NamedTuple
 
 from firstfault.diagnose.report import RankBasis
@@ -19,6 +20,12 @@ WRITER = re.compile(r"rank[ :=]{0,2}(?P<rank>\d{1,5})\b(?! has| is|,)", re.IGNOR
 WORLD = re.compile(r"\bworld[ _-]?size\W{1,3}(\d{1,5})\b|\brank:? \d{1,5}(?: of |/)(\d{1,5})\b", re.IGNORECASE)
 CHANNEL = gated(r"\b(\d{1,5})\[(\d{1,3})\] -> (\d{1,5})\[(\d{1,3})\]", "] -> ")
 LARGEST_WORLD = 4096
+# Words of a job of several processes.
+OF_RANKS = gated(
+    r"\branks?(?:\b|\d)|_rank\b|torchrun|torch[./\\]distributed|\bNCCL\b|ProcessGroup|\bworld[ _-]?size\b"
+    r"|\bdeepspeed\b|\bmpi(?:run|exec)\b|\bsrun\b|\b(?:DDP|FSDP)\b|DistributedDataParallel|\bmulti[_-]gpu\b",
+    flags=re.IGNORECASE,
+)
 DEATH_CODES = {"Segmentation fault": -11, "Bus error": -7, "Aborted": -6, "Illegal instruction": -4, "Floating": -8}
 
 
@@ -40,6 +47,11 @@ class Ranks:
         self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None), *_told(log)}
         self.one_node = self._one_node()
         self._position = {line.order: at for at, line in enumerate(log.lines)}
+
+    @cached_property
+    def spoken_of(self) -> bool:
+        """Does anything in the text speak of ranks? Of a single process no report should."""
+        return bool(self.known or self.log.exits) or any(OF_RANKS.search(line.raw) for line in self.log.lines)
 
     def of_line(self, line: Line, captured: dict[str, str] | None = None) -> Owner:
         """The rank that printed the line."""
