@@ -528,7 +528,15 @@ OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 G
 
 @pytest.mark.parametrize(
     "text",
-    [f'it says "{OOM}"', f"with ```kit fit``` I get ```{OOM}```", f"what I see:\n> {OOM}\n", f"({OOM})", f"`{OOM}"],
+    [
+        f'it says "{OOM}"',
+        f"with ```kit fit``` I get ```{OOM}```",
+        f"what I see:\n> {OOM}\n",
+        f"({OOM})",
+        f"`{OOM}",
+        f"a\n> > {OOM}\n",
+        f"so: *{OOM}*",
+    ],
 )
 def test_a_quoted_exception_is_no_all_clear(text: str) -> None:
     assert first(diagnosed(text)) == ("cuda-oom", None)
@@ -545,6 +553,7 @@ def test_a_quoted_exception_of_no_known_class_is_an_unknown_failure() -> None:
         f"epoch 1 loss 0.4\n> {OOM}\nepoch 2 loss 0.3\nepoch 3 loss 0.2\n",
         f'# the FAQ on "{OOM}": use smaller batches\nepoch 1 loss 0.4\n',
         '    raise KitError("ValueError: bad row")\n',
+        'epoch 3 loss 0.1\nTraining finished.\nnotes: see "ValueError: bad row" in the manual\n',
     ],
 )
 def test_what_a_run_got_over_and_what_source_code_holds_is_no_failure(text: str) -> None:
@@ -564,8 +573,9 @@ def test_that_another_python_process_failed_does_not_tell_why(command: str) -> N
     assert "exit code 3" in report.cause
 
 
-def test_a_failed_command_that_is_not_python_is_the_scripts_own_exception() -> None:
-    text = f"{HEAD}subprocess.CalledProcessError: Command '['git', 'describe']' returned non-zero exit status 128.\n"
+@pytest.mark.parametrize("command", ["['git', 'describe']", "['python', 'setup.py', 'build']"])
+def test_a_failed_command_that_runs_no_script_is_an_exception_of_its_own(command: str) -> None:
+    text = f"{HEAD}subprocess.CalledProcessError: Command '{command}' returned non-zero exit status 128.\n"
     assert first(diagnosed(text)) == ("user-exception", None)
 
 

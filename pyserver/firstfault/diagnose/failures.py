@@ -35,7 +35,8 @@ LAUNCHER_PATH = re.compile(
 )
 # ``subprocess`` says of another Python process only that it failed; why, that one has printed itself.
 CHILD = gated(
-    r"Command ['\"(\[]{1,3}[^'\"\n]{0,300}?\bpython[\d.]*(?:\.exe)?[\"', ][\s\S]{0,6000}?"
+    r"Command (?![^\n]{0,400}(?:setup\.py|\bpip\b))['\"(\[]{1,3}[^'\"\n]{0,300}?"
+    r"\bpython[\d.]*(?:\.exe)?[\"', ][\s\S]{0,6000}?"
     r"\breturned\s{1,4}non-zero\s{1,4}exit\s{1,4}status\s{1,4}(?P<exitcode>\d{1,10})",
     "non-zero",
 )
@@ -99,9 +100,13 @@ def script_of(raised: Raised) -> str | None:
 
 
 def _quoted(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
-    """What people quote from a log that they do not show."""
+    """What people quote from a log that they do not show. In a log of a whole run a quotation of no class is idle."""
+    from firstfault.diagnose.progress import RUN_DONE
+
     failures = []
     for line, found in quoted_in(log, library):
+        if found is None and any(RUN_DONE.search(each.text) for each in log.lines):
+            continue
         signature = found.signature if found else library.signatures["unknown-failure"]
         captures = found.captures if found else {}
         owner = ranks.of_line(line, captures)

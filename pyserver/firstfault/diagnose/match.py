@@ -22,13 +22,14 @@ NO_TAGS = Tags()
 SPOKEN = re.compile(r"(?:^|[\s|>\]])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)")
 # An exception that somebody quotes: in quotation marks, in backticks, in brackets or behind the mark of an answer.
 QUOTED_EXCEPTION = gated(
-    r"(?:^\s*>|[`\"'(\[\u201c\u2018\u00ab]) ?"
+    r"(?:^\s*>[> ]{0,8}|[`\"'*(\[\u201c\u2018\u00ab]) ?"
     r"(?P<type>(?:[A-Za-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)):(?: (?P<message>\S.*)|$)",
     "Error:",
     "Exception:",
 )
 CODE = ("#", "//", "--", "echo ", "print(", "raise ", "grep ", "|", "except ", "case ")
-MENTION_LINES = 6
+# How many lines such a message may have, and how many of them are looked at: the last ones, which nothing got over.
+MENTION_LINES, MENTIONS = 6, 64
 HEADER = "Traceback (most recent call last):"
 QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
 
@@ -99,9 +100,9 @@ def spoken_of(text: str, library: Library) -> Found | None:
 
 def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]:
     """Lines that quote an exception, each with its class if it is known. Where nothing else failed they speak."""
-    for at, line in enumerate(log.lines):
-        named = QUOTED_EXCEPTION.search(line.text)
-        if named is None or line.text.lstrip().startswith(CODE):
+    quoting = [(at, line, named) for at, line in enumerate(log.lines) if (named := QUOTED_EXCEPTION.search(line.text))]
+    for at, line, named in quoting[-MENTIONS:]:
+        if line.text.lstrip().startswith(CODE):
             continue
         below = [each.text for each in log.lines[at + 1 : at + MENTION_LINES] if each.stream == line.stream]
         message = "\n".join((named["message"] or "", *below)).strip()
