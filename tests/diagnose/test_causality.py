@@ -490,7 +490,7 @@ def test_a_cut_line_of_level_error_behind_a_bar_is_no_all_clear() -> None:
         "/home/ann/.cache/huggingface/modules/transformers_modules/kit/net.py",
         "unsloth_compiled_cache/Kit.py",
         "/home/ann/.cache/torch_extensions/py311/kit/load.py",
-        "/tmp/pip-install-x7_ab12q/kit_00ff/setup.py",
+        "/home/ann/tmp/pip-install-x7_ab12q/kit_00ff/setup.py",
     ],
 )
 def test_what_an_installation_wrote_is_no_code_of_the_user(file: str) -> None:

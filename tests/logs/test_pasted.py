@@ -125,3 +125,8 @@ def test_a_header_that_stands_deeper_than_its_frames_cuts_no_message() -> None:
 def test_bold_lines_are_the_same_lines() -> None:
     text = PLAIN.replace("ValueError: bad row 7", "**ValueError: bad row 7**").replace("check(row)", "**check(row)**")
     assert places(text) == places(PLAIN)
+
+
+def test_a_file_and_a_number_in_a_message_are_no_frame() -> None:
+    (one,) = raised(PLAIN.replace("bad row 7", "bad row 7, see\n  File settings.yaml:12"))
+    assert one.blocks[-1].message.endswith("File settings.yaml:12")

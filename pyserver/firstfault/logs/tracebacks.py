@@ -20,7 +20,8 @@ FRAME = gated(
     r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>.{1,200}))?,?\s*$', 'File "'
 )
 IPYTHON_FRAME = gated(
-    r"\s*(?:File (?P<file>\S{1,500}?|(?:~|/|[A-Za-z]:)[\\/]?[^\n\"<>|]{1,500}?):(?P<line>\d{1,9})(?:,|$)"
+    r"\s*(?:File (?=[^\n]{1,500}:\d{1,9},|[^\n]{1,500}\.py:\d{1,9}$)"
+    r"(?P<file>\S{1,500}?|(?:~|/|[A-Za-z]:)[\\/]?[^\n\"<>|]{1,500}?):(?P<line>\d{1,9})(?:,|$)"
     r"|Cell In ?\[(?P<cell>\d+)\], line (?P<cl>\d+))",
     "File ",
     "Cell In",
