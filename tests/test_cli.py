@@ -44,7 +44,7 @@ def test_what_is_to_be_done_is_said_once() -> None:
 
 def test_a_missing_fact_is_asked_for_in_a_sentence() -> None:
     log = b"RuntimeError: DataLoader worker (pid(s) 4242) exited unexpectedly\n"
-    assert "\nDo:     Find out what ended worker" in firstfault("diagnose", "-", stdin=log).stdout.decode()
+    assert "\nDo:     Find out what ended the worker" in firstfault("diagnose", "-", stdin=log).stdout.decode()
 
 
 def test_the_report_names_its_page() -> None:

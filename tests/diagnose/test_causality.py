@@ -595,3 +595,13 @@ def test_of_several_ranks_the_one_that_raised_is_the_one_to_look_at() -> None:
 def test_a_text_that_speaks_of_ranks_and_numbers_none() -> None:
     report = diagnosed("starting with torchrun on two machines\n" + HEAD + "ValueError: bad row 7\n")
     assert "one of the ranks" in report.fix[1]
+
+
+def test_a_build_that_failed_is_no_all_clear() -> None:
+    report = diagnosed("building extension\nmake: *** [Makefile:12: kernels.o] Error 1\n")
+    assert report.verdict != "no-failure"
+
+
+def test_a_single_process_report_says_nothing_of_ranks() -> None:
+    report = diagnosed("ValueError: bad row 7\n")
+    assert "rank" not in to_text(report, False)

@@ -22,7 +22,7 @@ def report_of(
     missing = tuple(Missing(fill(each.fact, values), fill(each.how, values)) for each in signature.missing)
     missing = tuple(each for each in missing if each.fact)
     if not established and not missing:
-        missing = (_default_missing(choice),)
+        missing = (_default_missing(ranks),)
     return Report(
         verdict="established" if established else "symptom-only",
         initiating=_initiating(choice, values, failures, log),
@@ -127,7 +127,9 @@ def _values(choice: Choice, log: Log) -> dict[str, str]:
     return values
 
 
-def _default_missing(choice: Choice) -> Missing:
+def _default_missing(ranks: Ranks) -> Missing:
+    if not ranks.spoken_of:
+        return Missing("What the process printed before this text", "python -X faulthandler ... 2>&1 | tee run.log")
     return Missing(
         "The output of the rank that failed first: the text shows only what followed.",
         "torchrun --redirects 3 --log-dir logs ...  # then diagnose the folder logs",

@@ -33,6 +33,7 @@ RESTART = gated(r"will restart worker group|Restarting worker group|Stopping wor
 REPORTS = gated(
     r"(?:^|[\s\[|(:])(?:ERROR|CRITICAL|FATAL)(?:[\s\]|:)]|$)|^(?:[Ff]atal|[Ee]rror)(?: error)?: \S"
     r"|\b(?:code|status)(?:: {1,12}| ?= ?| )-?[1-9]\d{0,2}\b|\(core dumped\)"
+    r"|\*{3} \[[^\]\n]{1,200}\] Error \d|^FAILED: \S"
     r"|^Exception raised from \w|^frame #\d+: .+ \+ 0x|^\S.{0,200} FAILED$|^[\w.\-]{2,40}: (?:fatal )?error: \S"
     r"|(?:^|[\s|>\]])(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception): \S"
     r"|\[[EF](?:\d{3,4} [\d:.]{5,20})? ?\w{1,60}\.(?:cpp|hpp|cc|cu|h):\d+\]"
@@ -62,6 +63,7 @@ REPORT_MARKS = (
     "frame #",
     "Exception: ",
     "FAILED",
+    "*** [",
     "[E",
     "[F",
 )
@@ -132,7 +134,11 @@ def went_on(failure: Failure, log: Log, course: Course) -> bool:
         # The launcher saw a process fail: only a run that was started again and came to its end got over it.
         return any(moment.order > course.badly for moment in course.finished)
     last = failure.raised.blocks[-1].lines[-1].order if failure.raised else failure.lines[0].order
-    return _some_after(last, failure, course.fresh, AFTER) or _some_after(last, failure, course.finished, 1)
+    if _some_after(last, failure, course.fresh, AFTER):
+        return True
+    # "Training has ended." behind a program that gave up says nothing of success.
+    gave_up = failure.signature.id == "child-failed" and failure.block is not None
+    return not gave_up and _some_after(last, failure, course.finished, 1)
 
 
 def _order(moment: Moment) -> int:

@@ -15,6 +15,7 @@ BOLD, DIM, RED, YELLOW, GREEN, CYAN, RESET = (
 )
 EVIDENCE_WIDTH = 160
 HEADLINE_WIDTH = 120
+UNTOLD = "rank not told"
 
 
 def to_text(report: Report, colour: bool) -> str:
@@ -92,15 +93,15 @@ def where(report: Report, first: Initiating) -> str:
         parts.append(f"rank {first.rank}{basis}")
     elif report.suspects:
         parts.append(f"suspected: {_ranks(tuple(each.rank for each in report.suspects))}")
-    else:
-        parts.append("rank not told")
+    elif report.read.ranks:
+        parts.append(UNTOLD)
     if first.host:
         parts.append(f"host {first.host}")
     if first.frame:
         parts.append(_frame(first))
-    if parts[0] == "rank not told" and len(parts) > 1:
+    if parts[:1] == [UNTOLD] and len(parts) > 1:
         parts.pop(0)
-    return ", ".join(parts)
+    return ", ".join(parts) or "not told by the text"
 
 
 def _frame(first: Initiating) -> str:
