@@ -27,10 +27,11 @@ describe("Check in the extension host", () => {
   it("follows the text while it is typed, before it is saved", async () => {
     const document = await open("train.py");
     await until("two diagnostics", () => codesOf(document, 2));
+    // Without the division the loss is not divided at all, which is another rule's finding.
     await edited(document, MEAN, "loss = loss", async () => {
-      await until("one diagnostic", () => codesOf(document, 1)?.[0].code === "BN501");
+      await until("GA102 in place of GA101", () => codes(document).join() === "BN501,GA102");
     });
-    await until("both again", () => codesOf(document, 2));
+    await until("both again", () => codes(document).join() === "BN501,GA101");
   });
 
   it("marks an untitled document", async () => {
@@ -63,6 +64,10 @@ describe("Check in the extension host", () => {
     }
   });
 });
+
+function codes(document) {
+  return (codesOf(document, 2) ?? []).map(({ code }) => code).sort();
+}
 
 function actionsAt(document, { range }) {
   return vscode.commands.executeCommand(
