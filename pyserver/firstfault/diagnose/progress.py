@@ -7,6 +7,7 @@ import re
 from bisect import bisect_right
 from typing import NamedTuple
 
+from firstfault.diagnose import match
 from firstfault.diagnose.failures import Failure
 from firstfault.logs.log import Line, Log
 from firstfault.patterns import gated
@@ -67,7 +68,8 @@ REPORT_MARKS = (
     "[E",
     "[F",
 )
-QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|", "`")
+# A line that opens with a backtick holds no failure of its own, but may hold a signature's words.
+QUOTED = (*match.QUOTED, "`")
 AFTER = 2
 
 

@@ -95,6 +95,7 @@ import ast
 from collections.abc import Iterator
 
 from firstfault.lint.averaging import Averaging, averaging
+from firstfault.lint.cadence import starts_anew
 from firstfault.lint.calls import Backward
 from firstfault.lint.loss_terms import loss_terms
 from firstfault.lint.rule import Hit, Related, Severity, rule
@@ -112,7 +113,7 @@ _MILDER: dict[Severity, Severity] = {"error": "warning", "warning": "hint", "hin
 @rule("GA101")
 def mean_of_means(script: Script, workspace: Workspace) -> Iterator[Hit]:
     for loop in training_loops(script):
-        if loop.window is None or loop.window.is_literal_one or _starts_anew(loop, loop.window):
+        if loop.window is None or loop.window.is_literal_one or starts_anew(loop):
             continue
         seen: set[ast.AST] = set()
         for backward in loop.backwards:
@@ -137,13 +138,6 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
             fixes = (fix,) if fix else ()
             return place, Hit(script.span(place), _severity(loop.window, count), message, related, fixes)
     return None
-
-
-def _starts_anew(loop: TrainingLoop, window: Window) -> bool:
-    """The gradients are zeroed for every micro-batch: nothing is averaged over the window (another fault)."""
-    if window.kind in ("accumulate-context", "framework"):
-        return False
-    return any(not each.guards and not each.after_loop and each.helper is None for each in loop.zero_grads)
 
 
 def _severity(window: Window, count: VaryingCount) -> Severity:
