@@ -3,9 +3,10 @@
 import os
 import sys
 from collections.abc import Sequence
-from typing import IO, TYPE_CHECKING, NoReturn, cast
+from typing import TYPE_CHECKING, NoReturn, cast
 
 from firstfault import __version__
+from firstfault.terminal import has_colour, refuse, write
 
 if TYPE_CHECKING:
     import argparse
@@ -53,7 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # Status 1 would say that a failure was found.
-        return _refuse(_fault_of_ours(error))
+        return refuse(_fault_of_ours(error))
 
 
 def _open_closed_streams() -> None:
@@ -93,6 +94,8 @@ def _parse(argv: Sequence[str] | None) -> "argparse.Namespace":
 def _parser() -> "argparse.ArgumentParser":
     import argparse
 
+    from firstfault.commands import check
+
     parser = argparse.ArgumentParser(
         prog="firstfault",
         description=DESCRIPTION,
@@ -102,7 +105,7 @@ def _parser() -> "argparse.ArgumentParser":
     parser.add_argument("--version", action="version", version=f"firstfault {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_diagnose(commands)
-    _add_check(commands)
+    check.add(commands)
     _add_explain(commands)
     serve = commands.add_parser("serve", help="run the language server on standard input and output")
     serve.set_defaults(run=_serve)
@@ -119,15 +122,6 @@ def _add_diagnose(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
         help="text for people (default), JSON or Markdown",
     )
     diagnose.set_defaults(run=_diagnose)
-
-
-def _add_check(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    check = commands.add_parser("check", help="find silent faults of accumulation and BatchNorm in training scripts")
-    check.add_argument(
-        "paths", nargs="+", metavar="PATH", help="scripts, notebooks or folders, or - for standard input"
-    )
-    check.add_argument("--format", choices=["text", "json"], default="text", help="text for people (default), or JSON")
-    check.set_defaults(run=_check)
 
 
 def _add_explain(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -152,7 +146,7 @@ def _diagnose(arguments: "argparse.Namespace") -> int:
         library = load()
         log = logs.read(_sources(arguments.paths), library.prefixes)
     except (Unreadable, LibraryError) as error:
-        return _refuse(str(error))
+        return refuse(str(error))
     for problem in log.problems:
         print(f"firstfault: skipped: {problem}", file=sys.stderr)
     report = diagnose(log, library)
@@ -182,31 +176,11 @@ def _print_report(report: object, form: str) -> None:
     if form == "json":
         import json
 
-        _write(json.dumps(to_json(report), indent=1, ensure_ascii=False) + "\n")
+        write(json.dumps(to_json(report), indent=1, ensure_ascii=False) + "\n")
     elif form == "markdown":
-        _write(render.to_markdown(report))
+        write(render.to_markdown(report))
     else:
-        _write(render.to_text(report, _colour(sys.stdout)))
-
-
-def _check(arguments: "argparse.Namespace") -> int:
-    from firstfault.lint import finding_to_json
-    from firstfault.lint.check import check_paths
-    from firstfault.lint.render import to_text
-
-    checked = check_paths(arguments.paths, stdin=sys.stdin.buffer if sys.stdin else None)
-    findings = checked.findings
-    for problem in checked.problems:
-        print(f"firstfault: {problem.path}: {problem.message}", file=sys.stderr)
-    if arguments.format == "json":
-        import json
-
-        _write(json.dumps([finding_to_json(each) for each in findings], indent=1, ensure_ascii=False) + "\n")
-    elif findings or not checked.problems:
-        _write(to_text(findings, _colour(sys.stdout), checked.files))
-    if any(each.severity != "hint" for each in findings):
-        return 1
-    return 2 if checked.problems else 0
+        write(render.to_text(report, has_colour(sys.stdout)))
 
 
 def _explain(arguments: "argparse.Namespace") -> int:
@@ -215,14 +189,14 @@ def _explain(arguments: "argparse.Namespace") -> int:
     try:
         return _explained(arguments)
     except LibraryError as error:
-        return _refuse(str(error))
+        return refuse(str(error))
 
 
 def _explained(arguments: "argparse.Namespace") -> int:
     from firstfault.explain import catalogue, closest, page, search
 
     if arguments.list:
-        _write(catalogue())
+        write(catalogue())
         return 0
     if arguments.search is not None:
         return _print_found(arguments.search, search(arguments.search))
@@ -230,38 +204,23 @@ def _explained(arguments: "argparse.Namespace") -> int:
     if text is None:
         near = closest(arguments.name)
         hint = f" Did you mean {', '.join(near)}?" if near else " firstfault explain --list names all."
-        return _refuse(f"There is no failure or rule {arguments.name}.{hint}")
-    _write(text)
+        return refuse(f"There is no failure or rule {arguments.name}.{hint}")
+    write(text)
     return 0
 
 
 def _print_found(text: str, found: list[tuple[str, str]]) -> int:
     if not found:
-        return _refuse(f"No page holds {text!r}.")
+        return refuse(f"No page holds {text!r}.")
     width = max(len(name) for name, _ in found)
-    _write("".join(f"{name:<{width}}  {title}\n" for name, title in found))
+    write("".join(f"{name:<{width}}  {title}\n" for name, title in found))
     return 0
 
 
 def _serve(arguments: "argparse.Namespace") -> int:
     if sys.stdin is None:
-        return _refuse("Standard input is closed; the language server is asked there.")
+        return refuse("Standard input is closed; the language server is asked there.")
     from firstfault.lsp.server import serve
 
     serve()
     return 0
-
-
-def _refuse(message: str) -> int:
-    print(f"firstfault: {message}", file=sys.stderr)
-    return 2
-
-
-def _write(text: str) -> None:
-    """Any text on any terminal: what its encoding lacks is replaced rather than refused."""
-    encoding = sys.stdout.encoding or "utf-8"
-    sys.stdout.write(text.encode(encoding, "replace").decode(encoding))
-
-
-def _colour(stream: IO[str]) -> bool:
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
