@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from firstfault.lint.bindings import Binding, last_binding
 from firstfault.lint.script import Script, dotted
+from firstfault.lint.script import last_name as last_name
 
 Receiver = Literal[
     "tensor",
@@ -194,8 +195,3 @@ def _step(script: Script, call: ast.Call) -> Verb | None:
         return "step"
     first = dotted(call.args[0]) if call.args else ""
     return "step" if first and _OPTIMIZER.search(first.rpartition(".")[2]) else None
-
-
-def last_name(node: ast.expr) -> str:
-    """``pad_sequence`` of ``torch.nn.utils.rnn.pad_sequence``, of any expression that ends in a name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""

@@ -68,10 +68,7 @@ def is_prepared(script: Script, name: str, at: ast.AST) -> bool:
     places = bindings(script, name, at)
     if any(isinstance(each.value, ast.Call) and last_name(each.value.func) == "prepare" for each in places):
         return True
-    for call in script.nodes(ast.Call):
-        if last_name(call.func) == "prepare" and any(dotted(each) == name for each in call.args):
-            return True
-    return False
+    return any(dotted(each) == name for call in script.calls("prepare") for each in call.args)
 
 
 def delete_statement(script: Script, statement: ast.stmt) -> Edit | None:

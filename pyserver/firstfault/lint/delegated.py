@@ -11,7 +11,7 @@ from firstfault.lint.calls import Backward, last_name, verb
 from firstfault.lint.leftover import closes_at_the_end
 from firstfault.lint.objects import argument
 from firstfault.lint.script import LOOPS, Loop, Script, dotted, per_script
-from firstfault.lint.training_loop import TrainingLoop, actions_of, called_function, training_loops
+from firstfault.lint.training_loop import TrainingLoop, actions_of, calls_of, training_loops
 from firstfault.lint.window import Guard, Window, window_of_guard
 
 _FLAG = re.compile(r"update|step|sync|boundary|accum", re.IGNORECASE)
@@ -50,8 +50,8 @@ def _through_parameters(script: Script) -> Iterator[tuple[TrainingLoop, Window]]
             for step in inner.optimizer_steps
         ]
         shared = set.intersection(*flags) if flags else set()
-        for call in script.nodes(ast.Call) if shared else ():
-            loop = script.loop(call) if called_function(script, call) is function else None
+        for call in calls_of(script, function) if shared else ():
+            loop = script.loop(call)
             for name in shared if loop is not None else ():
                 given = argument(call, function, name)
                 window = _window(script, given, loop) if given is not None and loop is not None else None

@@ -8,7 +8,7 @@ from firstfault.lint.bindings import last_binding
 from firstfault.lint.calls import last_name, verb
 from firstfault.lint.micro_count import iterable
 from firstfault.lint.script import FUNCTIONS, LOOPS, Function, Script, dotted
-from firstfault.lint.training_loop import TrainingLoop, called_function, calls_in
+from firstfault.lint.training_loop import TrainingLoop, called_function, calls_in, calls_of
 from firstfault.lint.workspace import Workspace
 
 _HOPS = 3
@@ -41,10 +41,10 @@ def _calls_of(script: Script, function: Function) -> Iterator[ast.Call]:
     """The calls of a function of the file; of a method also those on other objects, if its name is no common one."""
     name = getattr(function, "name", "")
     method = isinstance(script.parent(function), ast.ClassDef)
-    for call in script.nodes(ast.Call):
-        on_another = method and last_name(call.func) == name
+    own = set(calls_of(script, function))
+    for call in script.calls(name):
         told = bool(call.args or call.keywords) or not _is_common(name)
-        if called_function(script, call) is function or (on_another and told):
+        if call in own or (method and told):
             yield call
 
 

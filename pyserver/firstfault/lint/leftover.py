@@ -11,7 +11,7 @@ from firstfault.lint.bindings import bindings, number
 from firstfault.lint.calls import last_name, verb
 from firstfault.lint.epochs import cleared_between, is_endless, may_be_flushed, runs_again
 from firstfault.lint.micro_count import Count, carried_count, iterable, micro_count
-from firstfault.lint.script import LOOPS, Script, dotted
+from firstfault.lint.script import LOOPS, Script, dotted, per_script
 from firstfault.lint.training_loop import Action, TrainingLoop, actions_of
 from firstfault.lint.window import Guard, Window, window_of_guard
 from firstfault.lint.window_default import is_always_one
@@ -156,15 +156,8 @@ def _is_flag(script: Script, value: ast.expr | None) -> bool:
 
 def _fits(script: Script, window: Window, loop: ast.AST) -> bool:
     """The script cares for the remainder, or the numbers show that there is none."""
-    for node in script.nodes(ast.BinOp):
-        if (
-            isinstance(node.op, ast.Mod)
-            and _is_length(node.left)
-            and is_window_size(script, node.right, window, script)
-        ):
-            return True
-        if isinstance(node.op, ast.Mult) and _whole_windows(script, node, window):
-            return True
+    if any(is_window_size(script, size, window, script) for size in (*_rests(script), *_cut_off(script))):
+        return True
     if _skips(script, window, loop):
         return True
     source = iterable(script, loop)
@@ -175,52 +168,64 @@ def _fits(script: Script, window: Window, loop: ast.AST) -> bool:
     return _has_factor(script, source, window)
 
 
-def _is_length(node: ast.expr) -> bool:
-    """``len(loader) % N``, ``num_batches % N``, ``steps_per_epoch % N``."""
-    text = ast.unparse(node)
-    return bool(re.search(r"\blen\(|num_|n_batches|per_epoch|total|_len\b|length", text))
+@per_script
+def _rests(script: Script) -> tuple[ast.expr, ...]:
+    """The N of ``len(loader) % N``, ``num_batches % N``, ``steps_per_epoch % N``."""
+    return tuple(
+        node.right
+        for node in script.nodes(ast.BinOp)
+        if isinstance(node.op, ast.Mod)
+        and re.search(r"\blen\(|num_|n_batches|per_epoch|total|_len\b|length", ast.unparse(node.left))
+    )
 
 
-def _whole_windows(script: Script, node: ast.BinOp, window: Window) -> bool:
-    """``len(loader) // N * N``: the rest is cut off on purpose."""
-    for side, other in ((node.left, node.right), (node.right, node.left)):
-        floors = isinstance(side, ast.BinOp) and isinstance(side.op, ast.FloorDiv)
-        if floors and ast.dump(side.right) == ast.dump(other) and is_window_size(script, other, window, script):  # type: ignore[attr-defined]
-            return True
-    return False
+@per_script
+def _cut_off(script: Script) -> tuple[ast.expr, ...]:
+    """The N of ``len(loader) // N * N``: the rest is cut off on purpose."""
+    return tuple(
+        other
+        for node in script.nodes(ast.BinOp)
+        if isinstance(node.op, ast.Mult)
+        for side, other in ((node.left, node.right), (node.right, node.left))
+        if isinstance(side, ast.BinOp) and isinstance(side.op, ast.FloorDiv) and ast.dump(side.right) == ast.dump(other)
+    )
 
 
 def _skips(script: Script, window: Window, loop: ast.AST) -> bool:
     """``if i // N >= updates: continue``: the rest is not even run."""
-    floors = {
-        id(each)
-        for each in script.walk(loop)
-        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv)
-        if is_window_size(script, each.right, window, script)
-    }
-    named = {
-        target.id
-        for assign in script.nodes(ast.Assign)
-        for target in assign.targets
-        if isinstance(target, ast.Name)
-        and (_floors(script, assign.value, window) or _holds(script, assign.value, floors))
-    }
     for node in script.walk(loop):
         leaves = isinstance(node, ast.If) and isinstance(node.body[-1], (ast.Continue, ast.Break))
         for each in script.walk(node.test) if leaves and isinstance(node, ast.If) else ():
-            if id(each) in floors or (isinstance(each, ast.Name) and each.id in named):
+            if _floors(script, each, window):
+                return True
+            values = _values_by_name(script).get(each.id, ()) if isinstance(each, ast.Name) else ()
+            if any(_counts_windows(script, value, window, loop) for value in values):
                 return True
     return False
 
 
-def _floors(script: Script, value: ast.expr, window: Window) -> bool:
+def _floors(script: Script, value: ast.AST, window: Window) -> bool:
     """``len(loader) // N``: the windows of one epoch."""
     floor = isinstance(value, ast.BinOp) and isinstance(value.op, ast.FloorDiv)
     return floor and is_window_size(script, value.right, window, script)  # type: ignore[attr-defined]
 
 
-def _holds(script: Script, value: ast.expr, nodes: set[int]) -> bool:
-    return any(id(each) in nodes for each in script.walk(value))
+def _counts_windows(script: Script, value: ast.expr, window: Window, loop: ast.AST) -> bool:
+    """The windows of an epoch, or in the loop itself something that is made of the window that it is in."""
+    if _floors(script, value, window):
+        return True
+    inside = loop in script.ancestors(value)
+    return inside and any(_floors(script, each, window) for each in script.walk(value))
+
+
+@per_script
+def _values_by_name(script: Script) -> dict[str, list[ast.expr]]:
+    found: dict[str, list[ast.expr]] = {}
+    for assign in script.nodes(ast.Assign):
+        for target in assign.targets:
+            if isinstance(target, ast.Name):
+                found.setdefault(target.id, []).append(assign.value)
+    return found
 
 
 def _has_factor(script: Script, source: ast.expr | None, window: Window) -> bool:

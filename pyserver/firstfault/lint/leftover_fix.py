@@ -131,4 +131,4 @@ def _done(window: Window, found: Leftover) -> str:
 
 def _free_name(script: Script) -> str:
     names = ("window_size", "window_batches", "real_window_size", "micro_batches_of_window")
-    return next(each for each in names if not re.search(rf"\b{each}\b", script.source))
+    return next(each for each in names if each not in script.source)

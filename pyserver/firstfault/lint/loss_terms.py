@@ -250,8 +250,7 @@ def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | ast.AsyncFuncti
 
 
 def _returned(script: Script, function: ast.AST) -> list[ast.expr]:
-    found = script.nodes(ast.Return)
-    return [each.value for each in found if each.value is not None and script.function(each) is function]
+    return [each.value for each in script.returns(function) if each.value is not None]
 
 
 def _chosen(script: Script, value: ast.expr, item: object, hops: int = 3) -> ast.expr | None:

@@ -7,7 +7,7 @@ from firstfault.lint.bindings import Binding, bindings, last_binding, number
 from firstfault.lint.calls import last_name
 from firstfault.lint.objects import argument
 from firstfault.lint.script import FUNCTIONS, LOOPS, Loop, Script, dotted
-from firstfault.lint.training_loop import called_function
+from firstfault.lint.training_loop import calls_of
 from firstfault.lint.window import Window
 
 _HOPS = 3
@@ -45,8 +45,8 @@ def carried_count(
         return None
     if _counts_batches_of_lightning(script, function, name):
         return function, Count(name, told[1], True, False, told[1])
-    for call in script.nodes(ast.Call):
-        loop = script.loop(call) if called_function(script, call) is function else None
+    for call in calls_of(script, function):
+        loop = script.loop(call)
         given = argument(call, function, name) if loop is not None else None
         found = _count(script, given, loop, _HOPS) if given is not None and loop is not None else None
         if found is not None and loop is not None:

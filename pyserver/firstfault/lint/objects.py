@@ -78,12 +78,11 @@ def _argument(script: Script, binding: Binding, workspace: Workspace, hops: int)
     function = script.function(binding.node)
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
-    for call in script.nodes(ast.Call):
-        if last_name(call.func) in (function.name, _class_name(script, function)):
-            given = argument(call, function, binding.name)
-            found = instance(script, given, workspace, hops) if given is not None else None
-            if found is not None:
-                return found
+    for call in script.calls(function.name, _class_name(script, function)):
+        given = argument(call, function, binding.name)
+        found = instance(script, given, workspace, hops) if given is not None else None
+        if found is not None:
+            return found
     return None
 
 
@@ -173,8 +172,8 @@ def _returned(
     script: Script, function: ast.AST, workspace: Workspace, hops: int, item: int | None = None
 ) -> Instance | None:
     """A factory of the workspace: what it returns."""
-    for each in script.nodes(ast.Return):
-        value = each.value if script.function(each) is function else None
+    for each in script.returns(function):
+        value = each.value
         if item is not None and isinstance(value, ast.Call) and hops:  # it hands on what another factory returns
             found = _from_factory(script, value, item, workspace, hops - 1)
         else:

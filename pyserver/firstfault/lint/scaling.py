@@ -114,7 +114,7 @@ def _is_weight(home: Script, operand: ast.expr) -> bool:
 
 def scales_gradients(script: Script, loop: TrainingLoop) -> bool:
     """Gradients are worked on between backward and the step, so what the loss lacks may be made up for there."""
-    if divided_late(script, loop) is not None or any(_is_hook(call) for call in script.nodes(ast.Call)):
+    if divided_late(script, loop) is not None or script.calls(*_HOOKS):
         return True
     for node in (each for root in _around(script, loop) for each in script.walk(root)):
         if isinstance(node, ast.Attribute) and node.attr == "grad" and _is_changed(script, node):
@@ -124,11 +124,6 @@ def scales_gradients(script: Script, loop: TrainingLoop) -> bool:
             if helper is None or not _averages_ranks(script, helper):
                 return True
     return False
-
-
-def _is_hook(call: ast.Call) -> bool:
-    """A hook on gradients, or a factor that a wrapper of the model divides them by."""
-    return last_name(call.func) in _HOOKS
 
 
 def _averages_ranks(script: Script, function: ast.AST) -> bool:

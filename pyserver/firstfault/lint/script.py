@@ -56,6 +56,14 @@ class Script:
         """All nodes of these exact types, in the order of the text within each type."""
         return [node for each in types for node in self._by_type.get(each, [])]  # type: ignore[misc]
 
+    def calls(self, *names: str) -> list[ast.Call]:
+        """All calls of what has one of these last names: ``nn.utils.clip_grad_norm_`` has ``clip_grad_norm_``."""
+        return [call for each in names for call in self._calls_by_name.get(each, [])]
+
+    def returns(self, function: ast.AST | None) -> list[ast.Return]:
+        """The return statements of a function itself."""
+        return self._returns.get(function, [])
+
     def parent(self, node: ast.AST) -> ast.AST | None:
         return self._parents.get(node)
 
@@ -172,6 +180,21 @@ class Script:
         head = self.imports.get(head, head)
         return f"{head}.{rest}" if rest else head
 
+    @cached_property
+    def _calls_by_name(self) -> dict[str, list[ast.Call]]:
+        found: dict[str, list[ast.Call]] = {}
+        for call in self.nodes(ast.Call):
+            if name := last_name(call.func):
+                found.setdefault(name, []).append(call)
+        return found
+
+    @cached_property
+    def _returns(self) -> dict[ast.AST | None, list[ast.Return]]:
+        found: dict[ast.AST | None, list[ast.Return]] = {}
+        for each in self.nodes(ast.Return):
+            found.setdefault(self.function(each), []).append(each)
+        return found
+
     @property
     def folder(self) -> str:
         return os.path.dirname(self.path)
@@ -222,6 +245,11 @@ def dotted(node: ast.AST | None) -> str:
         return ""
     parts.append(node.id)
     return ".".join(reversed(parts))
+
+
+def last_name(node: ast.expr) -> str:
+    """``pad_sequence`` of ``torch.nn.utils.rnn.pad_sequence``, of any expression that ends in a name."""
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def _is_loop_head(loop: Loop, below: ast.AST) -> bool:

@@ -59,7 +59,7 @@ def _nobody_divides(script: Script, window: Window, backward: Backward) -> bool:
 
 def _is_plain_accelerator(script: Script) -> bool:
     """Made in the file, without a number of steps: then its backward divides by 1."""
-    made = [each for each in script.nodes(ast.Call) if last_name(each.func) == "Accelerator"]
+    made = script.calls("Accelerator")
     words = ("gradient_accumulation_steps", "gradient_accumulation_plugin")
     plain = all(not any(each.arg in (None, *words) for each in call.keywords) for call in made)
     sets = any(each.attr == words[0] and isinstance(each.ctx, ast.Store) for each in script.nodes(ast.Attribute))
@@ -107,7 +107,7 @@ def _is_weighted(loop: TrainingLoop, backward: Backward) -> bool:
 def _is_scaled_in_place(script: Script, backward: Backward) -> bool:
     """``loss.div_(n)``, ``losses["total"] /= n``: no new value of a name, so the loss's terms do not show it."""
     wanted, function = ast.unparse(backward.loss), script.function(backward.node)
-    in_place = (each for each in script.nodes(ast.Call) if last_name(each.func) in ("div_", "mul_", "true_divide_"))
+    in_place = script.calls("div_", "mul_", "true_divide_")
     return bool(rewritten(script, backward)) or any(
         isinstance(each.func, ast.Attribute)
         and script.function(each) is function

@@ -263,7 +263,7 @@ def _is_random_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
     value = binding.value if binding else None
     if binding is not None and binding.kind == "unpacked" and isinstance(value, ast.Call):
         made_by = called_function(script, value)
-        returned = [each.value for each in script.nodes(ast.Return) if script.function(each) is made_by]
+        returned = [each.value for each in script.returns(made_by)]
         parts = [each.elts[binding.item or 0] for each in returned if isinstance(each, ast.Tuple)]
         return any(_is_random_mask(script, each, hops - 1) for each in parts)
     return value is not None and _is_random_mask(script, value, hops - 1)

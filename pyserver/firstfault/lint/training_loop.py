@@ -218,14 +218,25 @@ def called_function(script: Script, call: ast.Call) -> ast.FunctionDef | ast.Asy
     return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
 
 
+def calls_of(script: Script, function: ast.AST) -> list[ast.Call]:
+    """The calls of the file that run a function of it, in the order of the text."""
+    return _calls_of_functions(script).get(function, [])
+
+
+@per_script
+def _calls_of_functions(script: Script) -> dict[ast.AST, list[ast.Call]]:
+    found: dict[ast.AST, list[ast.Call]] = {}
+    for call in script.nodes(ast.Call):
+        function = called_function(script, call)
+        if function is not None:
+            found.setdefault(function, []).append(call)
+    return found
+
+
 def _calling_loop(script: Script, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Loop | None:
     """The loop of the file that calls a function."""
-    for call in script.nodes(ast.Call):
-        if called_function(script, call) is function:
-            loop = script.loop(call)
-            if loop is not None:
-                return loop
-    return None
+    loops = (script.loop(call) for call in calls_of(script, function))
+    return next((each for each in loops if each is not None), None)
 
 
 def _runs_of(script: Script, loop: ast.AST, function: ast.AST) -> list[ast.AST]:

@@ -223,7 +223,7 @@ def window_of_context(script: Script, call: ast.Call) -> Window:
     size = accelerator_steps(script)
     text = script.text(size) if size is not None else ""
     resolved = number(script, size)
-    made = [each for each in script.nodes(ast.Call) if last_name(each.func) == "Accelerator"]
+    made = script.calls("Accelerator")
     if size is None and made and not any(word.arg is None for each in made for word in each.keywords):
         resolved = Number(1, "literal", call)  # the library's own default
     return Window("accumulate-context", call, script.span(call), text, size, resolved)

@@ -18,7 +18,7 @@ from firstfault.lint.rescale import Names, Rescale, free_names, rescale
 from firstfault.lint.rule import Applicability, Fix
 from firstfault.lint.script import LOOPS, Loop, Script
 from firstfault.lint.token_expression import count_expression
-from firstfault.lint.training_loop import TrainingLoop, called_function
+from firstfault.lint.training_loop import TrainingLoop, calls_of
 from firstfault.text import Edit, Span
 
 TITLE = "Weigh every token of the window the same"
@@ -326,7 +326,7 @@ def _runs_once(script: Script, node: Loop) -> bool:
     function = script.function(node)
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return function is None
-    calls = [each for each in script.nodes(ast.Call) if called_function(script, each) is function]
+    calls = calls_of(script, function)
     return bool(calls) and all(script.loop(each) is None for each in calls)
 
 
