@@ -8,7 +8,7 @@ import re
 from typing import Literal, NamedTuple
 
 from firstfault.lint.bindings import Binding, last_binding
-from firstfault.lint.script import Script, dotted
+from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.script import last_name as last_name
 
 Receiver = Literal[
@@ -40,9 +40,13 @@ class Backward(NamedTuple):
     receiver: Receiver
 
 
-def backwards(script: Script) -> list[Backward]:
-    calls = [found for call in script.nodes(ast.Call) if (found := _backward(script, call))]
-    return [*calls, *_returned_to_lightning(script)]
+@per_script
+def backwards(script: Script) -> tuple[Backward, ...]:
+    """Every place that runs backward, in the order of the text; then what Lightning's trainer runs backward on."""
+    named = script.calls("backward", "manual_backward", "update_params")
+    calls = sorted(named, key=lambda each: (each.lineno, each.col_offset))
+    found = [backward for call in calls if (backward := _backward(script, call))]
+    return (*found, *_returned_to_lightning(script))
 
 
 def verb(script: Script, call: ast.Call) -> Verb | None:

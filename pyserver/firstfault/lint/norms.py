@@ -51,6 +51,10 @@ def is_batch_norm_class(script: Script, node: ast.AST) -> bool:
     return _is_batch_norm_name(name) and not script.qualified(node).startswith(_OTHER_FRAMEWORKS)
 
 
+def _may_be_a_norm(script: Script, word: str) -> bool:
+    return word in script.definitions or word in script.imports or _is_batch_norm_name(word)
+
+
 @per_script
 def _local_batch_norms(script: Script) -> set[str]:
     return {node.name for node in script.nodes(ast.ClassDef) if _is_local_batch_norm(script, node)}
@@ -72,7 +76,7 @@ def star_imports(script: Script) -> set[str]:
 
 def checks_for_batch_norm(script: Script) -> list[ast.expr]:
     """Tests that ask whether a layer is BatchNorm: ``isinstance(m, nn.BatchNorm2d)``, ``"BatchNorm" in name``."""
-    by_class = [node for node in script.nodes(ast.Call) if _asks_by_class(script, node)]
+    by_class = [node for node in script.calls("isinstance", "issubclass") if _asks_by_class(script, node)]
     by_name: list[ast.expr] = [
         parent
         for node in script.nodes(ast.Constant)
@@ -114,7 +118,7 @@ def _is_local_batch_norm(script: Script, node: ast.ClassDef, depth: int = 4) -> 
 
 
 def _built(script: Script) -> Iterator[BatchNorm]:
-    for node in script.nodes(ast.Name, ast.Attribute):
+    for node in (each for word in script.words if _may_be_a_norm(script, word) for each in script.named(word)):
         if not is_batch_norm_class(script, node):
             continue
         parent = script.parent(node)
@@ -172,7 +176,7 @@ def _takes_a_norm_by_default(arguments: ast.arguments, default: ast.AST) -> bool
 
 def _converted(script: Script) -> Iterator[BatchNorm]:
     """Nobody converts a model that has none."""
-    for call in script.nodes(ast.Call):
+    for call in script.nodes(ast.Call) if "convert_sync" in script.source else ():
         if script.qualified(call.func).rpartition(".")[2] in ("convert_sync_batchnorm", "convert_syncbn_model"):
             yield BatchNorm(call, "conversion", script.text(call.args[0]) if call.args else "the model")
 
@@ -182,7 +186,7 @@ def _grouped(script: Script) -> Iterator[BatchNorm]:
 
     In a weight initialiser it is boilerplate, and next to LayerNorm it stands for any norm: neither counts.
     """
-    for call in script.nodes(ast.Call):
+    for call in script.calls("isinstance", "issubclass"):
         if not _asks_by_class(script, call) or mentions_other_norm(script, call.args):
             continue
         test = script.parent(call)

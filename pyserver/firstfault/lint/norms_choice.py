@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from firstfault.lint.bindings import bindings
-from firstfault.lint.script import FUNCTIONS, Script, dotted, per_script
+from firstfault.lint.script import FUNCTIONS, Script, dotted
 
 _SWITCH = re.compile(r"norm|(?:^|_)(?:s|use|with|has|is)?_?bn(?:$|_)|batch_?stat", re.IGNORECASE)
 _OTHER_NORM = re.compile(r"\w*(?:Group|Layer|Instance|RMS|Frozen\w*)Norm\w*")
@@ -193,17 +193,7 @@ def calls_of(script: Script, function: ast.AST) -> list[ast.Call]:
     owner = script.parent(function)
     if name == "__init__" and isinstance(owner, ast.ClassDef):
         name = owner.name
-    return _calls_by_name(script).get(name, [])
-
-
-@per_script
-def _calls_by_name(script: Script) -> dict[str, list[ast.Call]]:
-    found: dict[str, list[ast.Call]] = {}
-    for call in script.nodes(ast.Call):
-        name = dotted(call.func).rpartition(".")[2]
-        if name:
-            found.setdefault(name, []).append(call)
-    return found
+    return script.calls(name)
 
 
 def argument_of(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Literal["hidden"] | None:

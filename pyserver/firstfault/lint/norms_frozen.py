@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from firstfault.lint.norms import BatchNorm, checks_for_batch_norm, mentions_other_norm
-from firstfault.lint.script import FUNCTIONS, LOOPS, Script, dotted, per_script
+from firstfault.lint.script import FUNCTIONS, LOOPS, Script, dotted, last_name, per_script
 from firstfault.lint.training_loop import TrainingLoop, called_function
 
 _BN = r"(?:bn|batch_?norms?|norms?|stats|statistics|norm_layers?)"
@@ -30,7 +30,7 @@ def is_held(script: Script, loop: TrainingLoop) -> bool:
 def is_frozen(script: Script) -> bool:
     """Whether the file puts its BatchNorm layers into eval mode, or other layers into their place."""
     whole = any(_part(script, test) is None for test in _freezing_tests(script))
-    return whole or any(_freezes_by_name(script, node) for node in script.nodes(ast.Name, ast.Attribute))
+    return whole or any(_freezes_by_name(script, node) for node in _named_after_norms(script))
 
 
 def frozen_parts(script: Script) -> list[ast.expr]:
@@ -64,8 +64,8 @@ def set_aside(script: Script, layer: BatchNorm) -> bool:
     """Whether a layer is put into eval mode by its own name: ``self.bn1.eval()``."""
     if layer.kind != "constructor":
         return False
-    evals = (call.func for call in script.nodes(ast.Call) if isinstance(call.func, ast.Attribute))
-    return any(each.attr == "eval" and dotted(each.value) == layer.name for each in evals)
+    evals = (call.func for call in script.calls("eval") if isinstance(call.func, ast.Attribute))
+    return any(dotted(each.value) == layer.name for each in evals)
 
 
 def freezes_or_replaces(script: Script, test: ast.expr) -> bool:
@@ -118,12 +118,16 @@ def _is_used(script: Script, test: ast.expr) -> bool:
     )
 
 
+def _named_after_norms(script: Script) -> Iterator[ast.expr]:
+    for word in script.words:
+        lower = word.lower()
+        if "bn" in lower or "norm" in lower or "stat" in lower:
+            yield from script.named(word)
+
+
 def _freezes_by_name(script: Script, node: ast.expr) -> bool:
     """``freeze_bn(model)``, ``model.apply(set_bn_eval)``, where the function is not in this file to be read."""
-    name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-    lower = name.lower()
-    if not ("bn" in lower or "norm" in lower or "stat" in lower):  # most names, at little cost
-        return False
+    name = last_name(node)
     if not (_FREEZES.search(name) or (_REPLACES.search(name) and not _KEEPS_BATCH_NORM.search(name))):
         return False
     return _is_called_or_applied(script, node) and not _is_defined_here(script, name)

@@ -122,7 +122,7 @@ def builders_of(script: Script, part: ast.expr) -> Builders:
 @per_script
 def frozen_expressions(script: Script) -> frozenset[ast.AST]:
     """Parts that are put into eval mode where they are built, or afterwards, and never trained."""
-    in_place = {call for call in script.nodes(ast.Call) if _freezes(call)}
+    in_place = {call for call in script.calls("eval", "requires_grad_") if _freezes(call)}
     named = {_receiver(call) for call in in_place} - {"", "self"}
     named -= _trained_names(script)
     later = {
@@ -148,11 +148,7 @@ def _receiver(call: ast.Call) -> str:
 @per_script
 def _trained_names(script: Script) -> frozenset[str]:
     """Names that are put into train mode, or that an optimizer or a trainer gets, also under another name."""
-    found = {
-        dotted(call.func.value)
-        for call in script.nodes(ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "train"
-    }
+    found = {dotted(call.func.value) for call in script.calls("train") if isinstance(call.func, ast.Attribute)}
     for call in [*_optimizer_calls(script), *_trainer_calls(script)]:
         found |= {dotted(node) for node in script.walk(call) if isinstance(node, (ast.Name, ast.Attribute))}
     for _ in range(2):  # a function that trains its parameter trains what it is called with
@@ -295,8 +291,8 @@ def _handed_over(script: Script, binding: Binding) -> Iterator[ast.AST]:
 @per_script
 def _added(script: Script) -> dict[str, list[ast.Call]]:
     found: dict[str, list[ast.Call]] = {}
-    for call in script.nodes(ast.Call):
-        if isinstance(call.func, ast.Attribute) and call.func.attr in _ADDERS and dotted(call.func.value):
+    for call in script.calls(*_ADDERS):
+        if isinstance(call.func, ast.Attribute) and dotted(call.func.value):
             found.setdefault(dotted(call.func.value), []).append(call)
     return found
 

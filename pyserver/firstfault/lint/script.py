@@ -5,7 +5,7 @@ Positions that leave this module count from 1 in characters of the text as it wa
 
 import ast
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
@@ -49,6 +49,7 @@ class Script:
         self._parents: dict[ast.AST, ast.AST] = {}
         self._below: dict[ast.AST, list[ast.AST]] = {}
         self._by_type: dict[type[ast.AST], list[ast.AST]] = {}
+        self._qualified: dict[ast.AST, str] = {}
         self._first_column = 1 if source.startswith(_BOM) else 0
         self._walk()
 
@@ -59,6 +60,15 @@ class Script:
     def calls(self, *names: str) -> list[ast.Call]:
         """All calls of what has one of these last names: ``nn.utils.clip_grad_norm_`` has ``clip_grad_norm_``."""
         return [call for each in names for call in self._calls_by_name.get(each, [])]
+
+    @property
+    def words(self) -> Iterable[str]:
+        """The names and attributes of the text, each once."""
+        return self._by_word.keys()
+
+    def named(self, word: str) -> list[ast.Name | ast.Attribute]:
+        """Where a name, or an attribute of it, stands."""
+        return self._by_word.get(word, [])
 
     def returns(self, function: ast.AST | None) -> list[ast.Return]:
         """The return statements of a function itself."""
@@ -173,12 +183,22 @@ class Script:
 
     def qualified(self, node: ast.AST | None) -> str:
         """``F.cross_entropy`` -> ``torch.nn.functional.cross_entropy``; "" for what is not a dotted name."""
-        names = dotted(node)
-        if not names:
+        if node is None:
             return ""
-        head, _, rest = names.partition(".")
-        head = self.imports.get(head, head)
-        return f"{head}.{rest}" if rest else head
+        name = self._qualified.get(node)
+        if name is None:  # rules ask for the same names again and again
+            head, dot, rest = dotted(node).partition(".")
+            name = self._qualified[node] = self.imports.get(head, head) + dot + rest
+        return name
+
+    @cached_property
+    def _by_word(self) -> dict[str, list[ast.Name | ast.Attribute]]:
+        found: dict[str, list[ast.Name | ast.Attribute]] = {}
+        for name in self.nodes(ast.Name):
+            found.setdefault(name.id, []).append(name)
+        for attribute in self.nodes(ast.Attribute):
+            found.setdefault(attribute.attr, []).append(attribute)
+        return found
 
     @cached_property
     def _calls_by_name(self) -> dict[str, list[ast.Call]]:
