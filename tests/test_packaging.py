@@ -56,7 +56,7 @@ def test_the_wheel_carries_every_module_and_nothing_else(wheel):
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     package = ROOT / "pyserver" / "firstfault"
     modules = {path.relative_to(ROOT / "pyserver").as_posix() for path in package.glob("**/*.py")}
-    compiled = {"firstfault/signatures/library.json", "firstfault/signatures/examples.json"}
+    compiled = {f"firstfault/signatures/{name}.json" for name in ("library", "examples", "tables")}
     assert names == modules | compiled | {"firstfault/py.typed"}
 
 

@@ -159,6 +159,12 @@ def load() -> Library:
 
 
 @cache
+def table(name: str) -> dict[str, Any]:
+    """A table of ``signatures/`` that rules read: ``trainers``, ``models``. Apart, because no diagnosis needs it."""
+    return dict(_compiled("tables.json")["tables"].get(name, {}))
+
+
+@cache
 def _all_examples() -> dict[str, Any]:
     """Samples and near misses by id; in a file of their own, because no diagnosis needs them."""
     return dict(_compiled("examples.json")["examples"])

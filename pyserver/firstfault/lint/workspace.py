@@ -29,11 +29,15 @@ def project_root(path: str) -> str:
 class Workspace:
     """A root folder (else that of each script's project), and the unsaved texts in the place of what is on disk.
 
-    A view of one moment: make a new one for the next lint, so that what changed on disk is seen.
+    ``environment`` is the folder of the interpreter that the scripts run with, where the caller knows it. A view of
+    one moment: make a new one for the next lint, so that what changed on disk is seen.
     """
 
-    def __init__(self, root: str | None = None, overlay: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, root: str | None = None, overlay: Mapping[str, str] | None = None, environment: str | None = None
+    ) -> None:
         self.root = os.path.abspath(root) if root else None
+        self.environment = environment
         self.overlay = {os.path.abspath(path): text for path, text in (overlay or {}).items()}
         self._modules: dict[tuple[str, str], Script | None] = {}
         self._siblings: dict[Script, list[Script]] = {}
@@ -98,6 +102,9 @@ class Workspace:
                     break
         return list(found.values())
 
+    def root_of(self, script: Script) -> str:
+        return self.root or self._project_root(script)
+
     def _project_root(self, importer: Script) -> str:
         if importer.folder not in self._roots:
             self._roots[importer.folder] = project_root(importer.path)
@@ -110,7 +117,7 @@ class Workspace:
             for _ in range(level - 1):
                 folder = os.path.dirname(folder)
             return [folder]
-        folders, root = [folder], self.root or self._project_root(importer)
+        folders, root = [folder], self.root_of(importer)
         while folder != root and folder.startswith(root.rstrip(os.sep) + os.sep):
             folder = os.path.dirname(folder)
             folders += [folder, os.path.join(folder, "src")]

@@ -1,0 +1,128 @@
+"""An overridden `compute_loss` does not take the argument that transformers' Trainer calls it with.
+
+## What it does
+
+Finds classes that derive from `transformers.Trainer` and override `compute_loss` with neither a parameter
+`num_items_in_batch` nor `**kwargs`.
+
+## Why it matters
+
+Since 4.46 the Trainer calls `self.compute_loss(model, inputs, num_items_in_batch=...)`. The first training step
+raises `TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'`. Measured with the Trainer
+of nine releases: it runs before 4.46 and raises in every one from 4.46.3 to 5.24.0.
+
+## Example
+
+```python
+from transformers import Trainer
+
+
+class LoggedTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False):
+        loss, outputs = super().compute_loss(model, inputs, return_outputs=True)
+        self.last_loss = loss.detach()
+        return (loss, outputs) if return_outputs else loss
+```
+
+## Use instead
+
+```python
+from transformers import Trainer
+
+
+class LoggedTrainer(Trainer):
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        loss, outputs = super().compute_loss(
+            model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
+        )
+        self.last_loss = loss.detach()
+        return (loss, outputs) if return_outputs else loss
+```
+
+## Fix safety
+
+The fix adds the parameter, and hands it on to every `super().compute_loss(...)` in the method. Where the loss comes
+from there, that is all, and the fix is safe. Where the method computes a mean of its own, the fix is partial: the
+script runs again, and what is left to do is what mean-in-compute-loss reports next.
+
+## Limits
+
+The release of transformers is read off the environment of the interpreter, an environment in the project, lock files
+and requirements. Where none of them tells, the finding is a warning, because older releases do not pass the argument.
+Nothing is said where every possible release is older than 4.46. Classes that also override `training_step` call
+`compute_loss` in their own way and are not reported; neither are classes whose base class is in a library.
+
+## References
+
+- transformers pull request 34198: the new argument, and the thread of those whose subclass broke.
+"""
+
+import ast
+from collections.abc import Iterator
+
+from firstfault.lint.hf_trainer import FIRST_ITEMS, Override, lineage, overrides
+from firstfault.lint.items_fix import argument_edit, parameter_edit
+from firstfault.lint.loss_override import is_super_call
+from firstfault.lint.rule import Applicability, Fix, Hit, Related, Severity, rule
+from firstfault.lint.script import Script
+from firstfault.lint.versions import Release, release
+from firstfault.lint.workspace import Workspace
+from firstfault.text import Edit, Span
+
+
+@rule("GA405")
+def missing_items_parameter(script: Script, workspace: Workspace) -> Iterator[Hit]:
+    for override in overrides(script, "compute_loss", workspace):
+        if override.accepts_items or _steps_by_itself(script, override, workspace):
+            continue
+        where = release("transformers", script, workspace)
+        if where is not None and where.high is not None and where.high < FIRST_ITEMS:
+            continue
+        severity: Severity = "error" if where is not None and where.low >= FIRST_ITEMS else "warning"
+        related = (Related(where.file, where.line, f"transformers {where.text}"),) if where is not None else ()
+        fix = _fix(script, override)
+        yield Hit(_head(script, override), severity, _message(override, where), related, (fix,) if fix else ())
+
+
+def _steps_by_itself(script: Script, override: Override, workspace: Workspace) -> bool:
+    family = lineage(script, override.owner, workspace)
+    return any(
+        isinstance(each, ast.FunctionDef) and each.name in ("training_step", "_inner_training_loop", "train_step")
+        for _, owner in family
+        for each in owner.body
+    )
+
+
+def _head(script: Script, override: Override) -> Span:
+    """``def compute_loss``, without its parameters and its body."""
+    start = script.span(override.method).start
+    line = script.line_text(start.line)
+    at = line.find(override.method.name, start.column - 1)
+    return Span(start, start._replace(column=at + len(override.method.name) + 1))
+
+
+def _message(override: Override, where: Release | None) -> str:
+    who = f"transformers {where.text}" if where is not None and where.is_exact else "transformers 4.46 and newer"
+    return (
+        f"`{override.owner.name}.compute_loss` takes no `num_items_in_batch`, but the Trainer of {who} passes it: "
+        "the first training step raises TypeError."
+    )
+
+
+def _fix(script: Script, override: Override) -> Fix | None:
+    parameter = parameter_edit(script, override.method)
+    if parameter is None:
+        return None
+    calls = [each for each in script.walk(override.method) if is_super_call(each)]
+    handed = [argument_edit(script, each, "num_items_in_batch=num_items_in_batch") for each in calls]  # type: ignore[arg-type]
+    edits: tuple[Edit, ...] = (parameter, *(each for each in handed if each is not None))
+    whole = bool(calls) and None not in handed and _returns_that(script, override)
+    applicability: Applicability = "safe" if whole else "partial"
+    return Fix("Add the parameter `num_items_in_batch`", applicability, edits)
+
+
+def _returns_that(script: Script, override: Override) -> bool:
+    """The method computes no loss of its own: it calls no model and no criterion."""
+    made = [each for each in script.walk(override.method) if isinstance(each, ast.Call)]
+    names = {each.func.id for each in made if isinstance(each.func, ast.Name)}
+    return "model" not in names and not any("loss" in name.lower() or "criterion" in name.lower() for name in names)
