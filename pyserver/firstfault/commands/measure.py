@@ -1,0 +1,122 @@
+"""``firstfault measure -- python train.py ARGS...``: runs the command with probes on, and judges what they saw."""
+
+import os
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from firstfault.terminal import refuse, write
+
+if TYPE_CHECKING:
+    import argparse
+
+    from firstfault.lint import Finding
+    from firstfault.prove.measured import Measured
+    from firstfault.prove.render import Judged
+    from firstfault.prove.verdict import Verdict
+
+_BEFORE = """\
+firstfault: running {command}
+firstfault: it is ended after {windows} optimizer steps. Until then it is the real run: checkpoints, logs and uploads of
+firstfault: the script are its own and are not held back. Firstfault itself writes nothing into your folders.
+"""
+
+
+def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    measure = commands.add_parser("measure", help="run a training command for a few steps, and measure its faults")
+    measure.add_argument("--windows", type=int, default=2, metavar="K", help="optimizer steps to measure (default 2)")
+    measure.add_argument(
+        "--timeout", type=float, default=600.0, metavar="S", help="seconds until the run is ended (default 600)"
+    )
+    measure.add_argument("--format", choices=["text", "json"], default="text", help="text (default), or JSON")
+    measure.add_argument(
+        "command", nargs="+", metavar="COMMAND", help="behind --, as you start it: python train.py ..."
+    )
+    measure.set_defaults(run=run)
+
+
+def run(arguments: "argparse.Namespace") -> int:
+    if arguments.windows < 1 or arguments.timeout <= 0:
+        return refuse("--windows and --timeout must be greater than 0.")
+    _say_before(arguments.command, arguments.windows)
+    with _ended_by_signals():
+        measured, found = measure(arguments.command, arguments.windows, arguments.timeout)
+    judged = join(findings_of(arguments.command), found)
+    from firstfault.prove.render import json_text, to_text
+
+    write((json_text if arguments.format == "json" else to_text)(measured, judged))
+    if any(each.state == "proven" for each in judged):
+        return 1
+    return 0 if measured.complete else 2
+
+
+def measure(command: Sequence[str], windows: int, timeout: float) -> "tuple[Measured, list[Verdict]]":
+    """Run a command; what the script prints goes to standard error, so that standard output is the answer alone."""
+    from firstfault.prove.measured import measured
+    from firstfault.prove.runner import run as run_command
+    from firstfault.prove.verdict import verdicts
+
+    answer = run_command(command, windows, timeout, output=sys.stderr.fileno())
+    values = measured(answer.ended, answer.processes)
+    return values, verdicts(values)
+
+
+def findings_of(command: Sequence[str]) -> "list[Finding]":
+    """What the lint says of the scripts that the command names."""
+    from firstfault.lint.check import check_paths
+
+    scripts = [each for each in command if each.endswith(".py") and os.path.isfile(each)]
+    return [each for each in check_paths(scripts).findings if each.code[:2] in ("GA", "BN", "CL")]
+
+
+def join(findings: "Iterable[Finding]", found: "list[Verdict]") -> "list[Judged]":
+    """Each finding with its verdict, then the faults that were measured and that no finding names."""
+    from firstfault.prove.render import Judged
+    from firstfault.prove.verdict import verdict_for
+
+    findings = list(findings)
+    judged, settled = [], set()
+    for finding in findings:
+        verdict = verdict_for(finding.code, found)
+        settled.add(verdict)
+        place = (finding.file, finding.span.start.line)
+        judged.append(Judged(finding.code, finding.name, verdict.state, verdict.message, *place, True))
+    names = {finding.code for finding in findings}
+    for verdict in found:
+        if verdict.state == "proven" and verdict not in settled and verdict.code not in names:
+            judged.append(
+                Judged(verdict.code, _name(verdict.code), "proven", verdict.message, verdict.file, verdict.line, False)
+            )
+    order = ["proven", "refuted", "not measured"]
+    return sorted(judged, key=lambda each: order.index(each.state))
+
+
+def _name(code: str) -> str:
+    from firstfault.lint import all_rules
+
+    return next((rule.name for rule in all_rules() if rule.code == code), code)
+
+
+def _say_before(command: Sequence[str], windows: int) -> None:
+    import shlex
+
+    sys.stderr.write(_BEFORE.format(command=shlex.join(command), windows=windows))
+    sys.stderr.flush()
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """A terminal that closes, or a kill, ends the measured processes too: both become what Ctrl-C is."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {number: signal.signal(number, interrupt) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,90 @@
+"""In the user's process: puts the probes on, sends windows, and ends the run when enough are measured."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import re
+import socket
+import sys
+from typing import Any
+
+import torch
+
+from firstfault.prove.messages import Plan, sender
+from firstfault.prove.probes import install_all
+from firstfault.prove.record import Record
+
+OLDEST = (2, 1)
+
+
+class Measured(SystemExit):
+    """Enough is measured. As an exit with status 0 it ends scripts, launchers and threads without a word."""
+
+
+def start(plan: Plan) -> Record | None:
+    """Called when torch has been imported. Never raises into the user's code."""
+    send = sender(plan.folder)
+    version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
+    if version < OLDEST:
+        send({"kind": "unfit", "why": f"torch {torch.__version__} is too old; 2.1 is the oldest that can be measured"})
+        return None
+    send({"kind": "torch", "version": torch.__version__, "cuda": bool(torch.version.cuda)})
+    record = Record(send, plan.windows, place=_place)
+    record.stop = _stopper(record)
+    record.on("backward", lambda _: _end_without_watcher(plan))
+    install_all(record)
+    atexit.register(_close, record)
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=lambda: _begin_anew(record))
+    return record
+
+
+def _place() -> tuple[int, int]:
+    """Rank and number of ranks, as the process group has them, else as the launcher said."""
+    distributed = torch.distributed
+    if distributed.is_available() and distributed.is_initialized():
+        return distributed.get_rank(), distributed.get_world_size()
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def _stopper(record: Record) -> Any:
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        if not asked:
+            asked = True
+            record.send({"kind": "done"})
+            raise Measured(0)
+        # The script caught the exit and goes on: there is nothing left to ask.
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                stream.flush()
+        os._exit(0)
+
+    return stop
+
+
+def _close(record: Record) -> None:
+    """What is open when the process ends: a last window, or one that no step closed."""
+    if not record.muted and record.window.micro_batches:
+        record.close()
+
+
+def _begin_anew(record: Record) -> None:
+    """In a forked child. A loader's worker sends nothing, since it runs no backward; a training process starts anew."""
+    record.forget()
+
+
+def _end_without_watcher(plan: Plan) -> None:
+    """Whoever asked is gone (killed, crashed): a run that nobody waits for must not go on for hours."""
+    if os.name != "posix" or not plan.watcher or plan.host != socket.gethostname():
+        return
+    try:
+        os.kill(plan.watcher, 0)
+    except ProcessLookupError:
+        raise Measured(0) from None
+    except OSError:
+        return
