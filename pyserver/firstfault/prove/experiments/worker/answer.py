@@ -1,0 +1,47 @@
+"""From a plan to one message: what was measured, or why nothing was."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from firstfault.prove.experiments.worker import protocol
+from firstfault.prove.experiments.worker.measure import Plan, measure
+from firstfault.prove.experiments.worker.protocol import ProbeFault
+from firstfault.prove.experiments.worker.ranks import group, measure_rank
+
+Send = Callable[[dict[str, Any]], None]
+
+
+def answer(plan: dict[str, Any], rank: int | None, folder: str, send: Send) -> None:
+    _tell_where(send)
+    wanted = Plan(**{name: plan[name] for name in Plan._fields})
+    try:
+        send(_measured(wanted, rank, folder))
+    except ProbeFault as fault:
+        send({"kind": "refused", "sentence": fault.sentence, "trace": fault.trace})
+    except MemoryError:
+        send({"kind": "refused", "sentence": "Memory is exhausted: let build() give a smaller model."})
+
+
+def _measured(plan: Plan, rank: int | None, folder: str) -> dict[str, Any]:
+    if rank is not None:
+        with group(rank, plan.ranks, os.path.join(folder, "meeting")) as wrap:
+            return {"kind": "ranked", "rank": rank, **measure_rank(plan, rank, wrap)}
+    if plan.ranks == 1:
+        return {"kind": "measured", **measure(plan)}
+    with group(0, 1, os.path.join(folder, "alone")) as wrap:  # the user's code may ask for the group
+        return {"kind": "measured", **measure(plan, wrap)}
+
+
+def _tell_where(send: Send) -> None:
+    last = ""
+
+    def entered(where: str) -> None:
+        nonlocal last
+        if where != last:
+            last = where
+            send({"kind": "in", "where": where})
+
+    protocol.entered.append(entered)
