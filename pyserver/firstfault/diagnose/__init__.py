@@ -1,7 +1,7 @@
 """A log and the library in, a report out. ``diagnose`` reads no file, prints nothing and cannot fail."""
 
 from firstfault.diagnose.assemble import no_failure, read_of, report_of
-from firstfault.diagnose.causality import decide
+from firstfault.diagnose.causality import Verdict, decide
 from firstfault.diagnose.evidence import Case
 from firstfault.diagnose.failures import Failure, failures_of
 from firstfault.diagnose.progress import Course, course_of, last_attempt, shows_progress, went_on
@@ -26,16 +26,31 @@ def diagnose(log: Log, library: Library) -> Report:
 
 def _of_text(log: Log, library: Library) -> Report:
     current, earlier = last_attempt(log)
-    report = _diagnose(current, library)
+    report = _diagnose(current, library, log)
     if earlier and (_only_echoes(report, library) if report.initiating else not shows_progress(current)):
-        return _diagnose(log, library)._replace(read=report.read)
+        return _diagnose(log, library, log)._replace(read=report.read)
     return report
 
 
-def _diagnose(log: Log, library: Library) -> Report:
+def _diagnose(log: Log, library: Library, whole: Log) -> Report:
+    """``whole`` holds the attempts before this one too: metrics are compared across a restart."""
     ranks = Ranks(log)
     course = course_of(log)
     failures = [each for each in failures_of(log, library, ranks) if _counts(each, log, course)]
+    if not any("oss" in line.text or "norm" in line.text for line in whole.lines):
+        return _decided(failures, log, library, ranks)
+    # Late, because most selections hold no metrics.
+    from firstfault.diagnose.curves import Curves
+    from firstfault.diagnose.numerics import symptom, weigh
+
+    report = _decided(weigh(failures, Curves(log), library, ranks), log, library, ranks)
+    choice = symptom(Curves(whole), library, Ranks(whole)) if report.initiating is None else None
+    if choice is None:
+        return report
+    return report_of(Verdict(choice, (), ()), choice, [], whole, library, ranks)._replace(read=report.read)
+
+
+def _decided(failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> Report:
     verdict = decide(Case(failures, log, ranks, library))
     if verdict.choice is None:
         return no_failure(log, library, ranks)

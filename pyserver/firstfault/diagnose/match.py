@@ -273,7 +273,8 @@ def _in_exits(log: Log, library: Library) -> Iterator[Occurrence]:
 
 ENGINE_DECIDES = frozenset(
     ("user-exception", "no-failure", "unknown-failure", "early-exit", "timeout-rank-busy", "timeout-uneven-data",
-     "timeout-rank-branch", "node-lost")
+     "timeout-rank-branch", "node-lost", "loss-flat-frozen", "loss-divergence", "loss-zero", "resume-spike",
+     "no-zero-grad", "accumulation-loss-scaling")
 )  # fmt: skip
 
 
