@@ -68,12 +68,6 @@ def test_what_starts_a_chain_beats_what_was_printed_before_it() -> None:
     assert [(each.signature, each.ranks) for each in report.collateral] == [("gloo-closed", (0,))]
 
 
-def test_the_earlier_of_two_that_can_start_a_chain() -> None:
-    report = diagnosed(traceback(3, "ValueError: bad row 7") + traceback(1, "ZeroDivisionError: division by zero", 40))
-    assert first(report) == ("user-exception", 3)
-    assert "earliest" in report.initiating.reason  # type: ignore[union-attr]
-
-
 def test_the_same_failure_on_every_rank_is_a_common_cause() -> None:
     text = "".join(traceback(rank, "ValueError: unknown optimizer adamx") for rank in range(3))
     assert first(diagnosed(text)) == ("user-exception", "all")
@@ -81,7 +75,9 @@ def test_the_same_failure_on_every_rank_is_a_common_cause() -> None:
 
 def test_the_same_failure_on_some_ranks_while_others_only_lost_them_is_not_all() -> None:
     text = traceback(1, "ValueError: bad row") + traceback(2, "ValueError: bad row") + traceback(0, CLOSED)
-    assert first(diagnosed(text)) == ("user-exception", 1)
+    report = diagnosed(text)
+    assert (report.verdict, first(report)) == ("established", ("user-exception", None))
+    assert [each.rank for each in report.suspects] == [1, 2]
 
 
 def test_torchruns_table_is_contradicted_openly() -> None:
@@ -520,7 +516,8 @@ def test_a_check_of_the_kernel_that_stands_below_the_exception() -> None:
 
 def test_another_ranks_check_explains_nothing() -> None:
     report = diagnosed(f"[rank1]: {TRIGGERED}\n[rank0]: {CHECK}")
-    assert first(report) == ("device-assert", 1)
+    assert first(report) == ("device-assert", None)
+    assert [each.rank for each in report.suspects] == [0, 1]
 
 
 OOM = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."

@@ -21,6 +21,7 @@ def report_of(
     established = _established(choice)
     missing = tuple(Missing(fill(each.fact, values), fill(each.how, values)) for each in signature.missing)
     missing = tuple(each for each in missing if each.fact)
+    missing = choice.missing or missing
     if not established and not missing:
         missing = (_default_missing(ranks),)
     return Report(
@@ -65,7 +66,7 @@ def _initiating(choice: Choice, values: dict[str, str], failures: list[Failure],
         rank="all" if choice.everywhere else choice.owner.rank,
         rank_basis="inferred" if choice.everywhere else choice.owner.basis,
         host=None if choice.everywhere else choice.owner.host,
-        time=failure.lines[0].tags.time or (failure.row.time if failure.row else None),
+        time=_time(failure),
         exception=block.type if block else "",
         message=_message(failure),
         frame=_frame(choice, failures),
@@ -97,6 +98,11 @@ def _said_again(choice: Choice, failures: list[Failure]) -> list[Line]:
     again.sort(key=lambda each: each.captures != chosen.captures)
     by_rank = {each.owner.rank if choice.everywhere else each.order: each for each in reversed(again)}
     return [each.lines[0] for each in reversed(list(by_rank.values())[-EVIDENCE_AGAIN:])]
+
+
+def _time(failure: Failure) -> str | None:
+    tags = failure.lines[0].tags
+    return tags.time or tags.recorded or (failure.row.time if failure.row else None)
 
 
 def _message(failure: Failure) -> str:

@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from firstfault.diagnose import sequence
+from firstfault.diagnose import sequence, waits
+from firstfault.diagnose.earliest import earliest, surely_before
 from firstfault.diagnose.evidence import (
     COUNTED,
     DEATHS,
@@ -18,7 +19,7 @@ from firstfault.diagnose.evidence import (
     Choice,
     contradictions_of,
     cut_off,
-    moment,
+    listed,
     named,
     on_all_ranks,
     only_exit,
@@ -34,7 +35,7 @@ from firstfault.diagnose.failures import Failure
 from firstfault.diagnose.match import spoken_of
 from firstfault.diagnose.progress import STEP, reported_errors
 from firstfault.diagnose.ranks import Owner
-from firstfault.diagnose.report import Suspect
+from firstfault.diagnose.report import Missing, Suspect
 from firstfault.library import Library
 from firstfault.logs.log import Line, Row
 from firstfault.patterns import gated
@@ -46,7 +47,6 @@ FINGERPRINT = gated(
     r"Rank (?P<rank>\d+) is running (?:collective: )?CollectiveFingerPrint\((?P<print>[^()]{1,400})",
     "CollectiveFingerPrint(",
 )
-TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
 COUNT = gated(r"(?P<at>\d{1,15}) ?(?:/|of) ?(?P<of>\d{1,15})\b")
 TRAINS = gated(r"\b(?:loss|epoch|step|iter|lr)\b", flags=re.IGNORECASE)
 WORK = gated(
@@ -56,6 +56,10 @@ WORK = gated(
 )
 MANY_RANKS = 2
 NOBODY = Owner(None, None, None)
+WHICH_FIRST = Missing(
+    "Which of these ranks failed first: the time of each error. Error files tell it.",
+    "from torch.distributed.elastic.multiprocessing.errors import record  # then @record above main()",
+)
 
 Step = Callable[[Case], Choice | None]
 
@@ -67,13 +71,14 @@ class Verdict(NamedTuple):
 
 
 def decide(case: Case) -> Verdict:
-    case = case._replace(failures=without_consequences(case))
+    case = case._replace(failures=waits.by_start(without_consequences(case), case))
     for step in STEPS:
         choice = step(case)
         if choice is not None:
             suspects = suspects_of(choice, case)
-            if choice.failure.signature.id in TIMEOUTS:
+            if choice.failure.signature.id in waits.TIMEOUTS:
                 suspects = sequence.suspects(case.log) or suspects
+                choice = choice._replace(reason=choice.reason + waits.reason_of(choice.failure, case))
             return Verdict(choice, suspects, contradictions_of(choice, case.log))
     return Verdict(None, (), ())
 
@@ -81,10 +86,13 @@ def decide(case: Case) -> Verdict:
 def _physical(case: Case) -> Choice | None:
     facts = [each for each in case.failures if each.signature.id in PHYSICAL or each.signature.category == "hardware"]
     facts = [each for each in facts if each.role == "initiating"]
+    software = [each for each in case.failures if each.role == "initiating" and each not in facts]
+    facts = [each for each in facts if not any(surely_before(other, each, case) for other in software)]
     if not facts:
         return None
+    first = earliest(facts, case).first
     reason = "A fact of the machine or the scheduler comes before any software symptom."
-    return Choice(facts[0], facts[0].owner, False, reason)
+    return Choice(first, first.owner, False, reason)
 
 
 def _named(case: Case) -> Choice | None:
@@ -127,9 +135,11 @@ def _odd_one_out(prints: dict[int, str]) -> int | None:
 
 def _earliest_initiating(case: Case) -> Choice | None:
     started = [each for each in case.failures if each.role == "initiating" and not only_exit(each)]
+    started = [each for each in started if not waits.is_after(each, case)]
     if not started:
         return None
-    first = min(started, key=lambda each: moment(each, case.ranks, started))
+    found = earliest(started, case)
+    first = found.first
     alike = [each for each in started if same(each, first)]
     source = _source_of_nan(alike, case)
     if source is not None:
@@ -137,7 +147,22 @@ def _earliest_initiating(case: Case) -> Choice | None:
         return Choice(source, source.owner, False, reason)
     if on_all_ranks(alike, case):
         return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
-    return _of_nobody(first) or Choice(first, first.owner, False, why_first(first, started, case.failures))
+    reason = found.reason or why_first(first, started, case.failures)
+    return _of_nobody(first) or _tied(found.tied) or Choice(first, first.owner, False, reason)
+
+
+def _tied(failures: tuple[Failure, ...]) -> Choice | None:
+    """Several ranks failed, and neither times nor lines tell which was the first."""
+    first = failures[0]
+    ranks = sorted({each.owner.rank for each in failures if each.owner.rank is not None})
+    if len(failures) < MANY_RANKS or (len(ranks) == 1 and all(each.owner.rank is not None for each in failures)):
+        return None
+    who = f"Ranks {listed(ranks)}" if len(ranks) > 1 else "Several processes"
+    if all(same(each, first) for each in failures):
+        reason = f"{who} failed alike; the text tells no times by which one of them was the first."
+        return Choice(first, NOBODY, False, reason, tied=failures)
+    reason = f"{who} failed differently, and the text tells no times by which one of them was the first."
+    return Choice(first, NOBODY, False, reason, established=False, tied=failures, missing=(WHICH_FIRST,))
 
 
 def _of_nobody(first: Failure) -> Choice | None:
@@ -221,7 +246,7 @@ def _terminated_from_outside(case: Case) -> Choice | None:
 
 def _busy(case: Case) -> Choice | None:
     """Others timed out while one rank still counted through work of its own, which is no training step."""
-    timeouts = [each for each in case.failures if each.signature.id in TIMEOUTS and not only_exit(each)]
+    timeouts = [each for each in case.failures if each.signature.id in waits.TIMEOUTS and not only_exit(each)]
     if not timeouts:
         return None
     spoke = reporting(case.failures)

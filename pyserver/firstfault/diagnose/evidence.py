@@ -1,11 +1,12 @@
 """What speaks for and against a failure being the first: predicates that the steps of ``causality`` decide with."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from firstfault.diagnose.failures import Failure
 from firstfault.diagnose.ranks import Owner, Ranks
-from firstfault.diagnose.report import Suspect
+from firstfault.diagnose.report import Missing, Suspect
 from firstfault.library import Library
 from firstfault.logs.log import Log
 
@@ -20,6 +21,7 @@ PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-
 COUNTED = frozenset(("world-size",))
 PAIR = ("first", "other", "unlike")
 MANY = 4
+MAY_BE_FIRST, LAUNCHER_SAW = "may have failed first", "; torchrun's table puts it first"
 
 
 class Case(NamedTuple):
@@ -34,7 +36,8 @@ class Case(NamedTuple):
 class Choice(NamedTuple):
     """The failure that came first, on which rank, and why this is said.
 
-    ``established`` overrules the signature where the log as a whole tells more or less than the one text.
+    ``established`` overrules the signature where the log as a whole tells more or less than the one text; ``tied`` are
+    the failures of which one came first, and ``missing`` is the fact that would tell.
     """
 
     failure: Failure
@@ -42,6 +45,8 @@ class Choice(NamedTuple):
     everywhere: bool
     reason: str
     established: bool | None = None
+    tied: tuple[Failure, ...] = ()
+    missing: tuple[Missing, ...] = ()
 
 
 def without_consequences(case: Case) -> list[Failure]:
@@ -89,15 +94,9 @@ def named(failure: Failure) -> list[int]:
     return [int(rank) for rank in NUMBERS.findall(failure.captures.get("culprit", ""))]
 
 
-def moment(failure: Failure, ranks: Ranks, started: list[Failure]) -> tuple[str, int]:
-    """Time where the agent recorded one for each of the ranks that compete, else the order of lines."""
-    times = {}
-    for each in started:
-        row = ranks.rows.get(each.owner.rank) if each.owner.rank is not None else None
-        times[id(each)] = row.time if row is not None and row.error is not None else None
-    if all(times.values()):
-        return times[id(failure)] or "", failure.order
-    return "", failure.order
+def listed(ranks: Iterable[int]) -> str:
+    *first, last = map(str, ranks)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def same(one: Failure, other: Failure) -> bool:
@@ -142,6 +141,10 @@ def why_first(first: Failure, started: list[Failure], failures: list[Failure]) -
 
 def suspects_of(choice: Choice, case: Case) -> tuple[Suspect, ...]:
     """Ranks that may have caused a symptom: those that did not report it."""
+    if choice.tied:
+        ranks = sorted({each.owner.rank for each in choice.tied if each.owner.rank is not None})
+        ended = {row.rank for row in case.log.rows if row.root}
+        return tuple(Suspect(rank, MAY_BE_FIRST + LAUNCHER_SAW * (rank in ended)) for rank in ranks)
     culprits = named(choice.failure)
     if len(culprits) > 1:
         return tuple(Suspect(rank, "named by the message") for rank in culprits)

@@ -46,6 +46,8 @@ class Ranks:
         self.by_device = _ranks_of_devices(log)
         self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None), *_told(log)}
         self.one_node = self._one_node()
+        hosts = {*(row.host for row in log.rows), *(stream.host for stream in log.streams)} - {None}
+        self.one_host = self.one_node and len(hosts) == 1
         self._position = {line.order: at for at, line in enumerate(log.lines)}
 
     @cached_property
@@ -81,8 +83,8 @@ class Ranks:
         owner = self.of_line(raised.blocks[-1].at)
         if owner.rank is not None:
             return owner
-        first = min(line.order for block in raised.blocks for line in block.lines)
-        before = self.log.lines[self._position[first] - 1] if self._position.get(first) else None
+        first = min((line for block in raised.blocks for line in block.lines), key=lambda line: line.order)
+        before = self.line_before(first)
         if before is not None and before.tags.rank is not None and LOG_RECORD.search(before.text):
             return Owner(before.tags.rank, "inferred", before.tags.host)
         for block in raised.blocks:
@@ -101,6 +103,10 @@ class Ranks:
         if code is not None and not rows and len(exits) == 1:
             return self.of_local(exits[0].local_rank or 0, None)
         return None
+
+    def line_before(self, line: Line) -> Line | None:
+        at = self._position.get(line.order)
+        return self.log.lines[at - 1] if at else None
 
     def last_line(self, rank: int) -> Line | None:
         """The last line that the rank printed, by its prefix or because the line names its writer first."""

@@ -62,12 +62,13 @@ class Cleaner:
         own = list(pieces)
         self._learn([piece.raw for piece in own])
         for piece in own:
-            record = records.text_of(piece.raw)
+            record = records.record_of(piece.raw)
             if record is None:
                 yield from self._split(file, piece, place, attempt)
                 continue
-            for part in record.splitlines() or [""]:
+            for part in record.text.splitlines() or [""]:
                 tags, text = self.peel(_without_escapes(part))
+                tags = tags._replace(recorded=record.time) if record.time else tags
                 yield self._line(file, piece.number, piece.raw, text, tags, place, attempt)
 
     def _learn(self, raws: list[str]) -> None:

@@ -15,6 +15,7 @@ class Tags(NamedTuple):
     """What a line's prefixes tell. Global rank, local rank, host and pid are different things; none is guessed here.
 
     ``label`` is a launcher's or logger's own name for the writer; it tells writers apart and says no more.
+    ``recorded`` is the time of a record that wraps the line; every line of a message has one.
     """
 
     rank: int | None = None
@@ -25,6 +26,7 @@ class Tags(NamedTuple):
     time: str | None = None
     source: str | None = None
     label: str | None = None
+    recorded: str | None = None
 
 
 class Line(NamedTuple):
