@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,6 +31,7 @@ class Comparison(NamedTuple):
     kept_cosine: float
     kept_scale: float
     norm: float  # of the applied gradient
+    arrived_norm: float
 
 
 class Contributions:
@@ -38,40 +39,44 @@ class Contributions:
 
     def __init__(self) -> None:
         self._sums: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.precision = 0.0
+        self.precision = 0.0  # the rounding of one number, relative, in the gradients' own type
 
-    def add(self, parameter: torch.Tensor, gradient: torch.Tensor, weight: torch.Tensor) -> None:
-        """A part of the gradient of this parameter; each of its targets had this weight."""
+    def empty(self) -> bool:
+        return not self._sums
+
+    def add(self, parameter: torch.Tensor, gradient: torch.Tensor, weight: Any, scale: Any = 1.0) -> None:
+        """A part of this parameter's gradient; each of its targets had this weight, times a scaler's factor."""
         with torch.no_grad():
-            part = gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32))
+            part = gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32)) / scale
             self.precision = max(self.precision, torch.finfo(gradient.dtype).eps)
             if id(parameter) not in self._sums:
                 self._sums[id(parameter)] = (torch.zeros_like(part), torch.zeros_like(part))
             arrived, wanted = self._sums[id(parameter)]
             arrived.add_(part)
-            wanted.addcdiv_(part, weight.to(part.device, part.dtype))
+            if float(weight):  # without a target that counts nothing has arrived
+                wanted.add_(part / weight)
 
-    def take(self, parameters: Iterable[torch.Tensor]) -> list[Triple]:
-        """Applied, wanted, arrived, of the parameters that got a contribution. The next window starts empty."""
-        taken = []
-        for parameter in parameters:
+    def take(self, parameters: Iterable[torch.Tensor]) -> tuple[list[int], list[Triple]]:
+        """The places of the parameters that got a contribution, and applied, wanted, arrived of each; once."""
+        places, taken = [], []
+        for place, parameter in enumerate(parameters):
             if id(parameter) in self._sums:
                 arrived, wanted = self._sums.pop(id(parameter))
                 applied = torch.zeros_like(arrived) if parameter.grad is None else parameter.grad.detach()
+                places.append(place)
                 taken.append((applied, wanted, arrived))
-        return taken
+        return places, taken
 
 
-def compare(triples: list[Triple], targets: float, rounding: float, scales: tuple[float, float]) -> Comparison | None:
+def compare(triples: list[Triple], targets: float, rounding: float) -> Comparison | None:
     """The numbers of a step, or None where one of the gradients is zero or not finite.
 
-    `targets` is N, `rounding` what summing up this many contributions may cost, `scales` the factors of a gradient
-    scaler that are in the applied gradient and that were in what arrived.
+    `targets` is N, `rounding` what summing up this many contributions may cost.
     """
     sums = torch.zeros(7, dtype=torch.float64)
     for applied, wanted, arrived in triples:
         for part in _parts(applied):
-            g, r, a = _take(applied, part) / scales[0], _take(wanted, part) / targets, _take(arrived, part) / scales[1]
+            g, r, a = _take(applied, part), _take(wanted, part) / targets, _take(arrived, part)
             sums += torch.stack([g @ g, r @ r, a @ a, g @ r, g @ a, (g - r) @ (g - r), (g - a) @ (g - a)]).cpu()
     gg, rr, aa, gr, ga, off, moved = sums.tolist()
     if not (rr > 0 and aa > 0 and math.isfinite(gg + rr + aa)):
@@ -86,6 +91,7 @@ def compare(triples: list[Triple], targets: float, rounding: float, scales: tupl
         kept_cosine=_cosine(ga, gg, aa),
         kept_scale=ga / aa,
         norm=math.sqrt(gg),
+        arrived_norm=math.sqrt(aa),
     )
 
 

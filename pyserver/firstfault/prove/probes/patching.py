@@ -6,7 +6,11 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
+
 Undo = Callable[[], None]
+# torch.compile knows this function: what it guards is left out of the compiled graph, so there a probe sees nothing.
+compiling: Callable[[], bool] = getattr(torch.compiler, "is_compiling", lambda: False)
 
 
 def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Undo:
@@ -14,7 +18,12 @@ def wrap(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..
     original = owner.__dict__.get(name) if isinstance(owner, type) else getattr(owner, name, None)
     if original is None or not callable(original):
         return lambda: None
-    ours = functools.wraps(original)(make(original))
+    made = make(original)
+
+    @functools.wraps(original)
+    def ours(*arguments: Any, **named: Any) -> Any:
+        return original(*arguments, **named) if compiling() else made(*arguments, **named)
+
     # torch.jit.script compiles the source of what it is given; it must be given torch's, not ours.
     ours.__prepare_scriptable__ = lambda: original  # type: ignore[attr-defined]
     setattr(owner, name, ours)

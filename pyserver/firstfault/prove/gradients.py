@@ -1,0 +1,67 @@
+"""The gradient of a step beside the one of the objective, for one rank or all of them together.
+
+A single process compares the two itself. Several ranks send sketches, which are added up here: a sketch is linear, and
+distances between sketches are those between the gradients to some per cent; equal gradients have equal sketches.
+"""
+
+import math
+from typing import NamedTuple
+
+from firstfault.prove.measured import Window
+
+_ROUNDING = 1e-5  # relative; sums of float32 over ranks and micro-batches stay well below it
+Sketch = list[float]
+
+
+class Gradient(NamedTuple):
+    """What was applied in one step, as it differs from what the objective wants."""
+
+    error: float  # |applied - wanted| / |wanted|
+    cosine: float
+    scale: float  # the factor on the wanted gradient that explains most of the difference
+    noise: float  # differences up to here are rounding
+    kept_error: float  # what happened to the gradient between backward and step: the same against what had arrived
+    kept_cosine: float
+    kept_scale: float
+    apart: float  # the largest difference between what two ranks applied; 0 with one rank
+
+
+def gradient(window: Window) -> Gradient | None:
+    """Of the optimizer that ended the window; None where it was not measured."""
+    entries = [entry for part in window.parts for entry in part.values.get("gradients", [])[:1]]
+    if not entries or len(entries) < len(window.parts):
+        return None
+    if window.world == 1:
+        return Gradient(**{name: float(entries[0][name]) for name in Gradient._fields[:-1]}, apart=0.0)
+    sketches = [entry["sketches"] for entry in entries]
+    targets, world = sum(entry["targets"] for entry in entries), len(entries)
+    applied = [each["applied"] for each in sketches]
+    wanted = _sum([each["wanted"] for each in sketches], targets)
+    arrived = _sum([each["arrived"] for each in sketches], world)
+    if not (_norm(wanted) and _norm(arrived) and _norm(applied[0])):
+        return None
+    return Gradient(
+        *_beside(applied[0], wanted),
+        _ROUNDING,
+        *_beside(applied[0], arrived),
+        apart=max(_norm(_minus(each, applied[0])) for each in applied) / _norm(applied[0]),
+    )
+
+
+def _beside(one: Sketch, other: Sketch) -> tuple[float, float, float]:
+    """Relative error, cosine, scale."""
+    product = sum(map(float.__mul__, one, other))
+    length = _norm(other)
+    return _norm(_minus(one, other)) / length, product / (_norm(one) * length), product / length**2
+
+
+def _sum(sketches: list[Sketch], divisor: float) -> Sketch:
+    return [sum(numbers) / divisor for numbers in zip(*sketches, strict=True)]
+
+
+def _minus(one: Sketch, other: Sketch) -> Sketch:
+    return list(map(float.__sub__, one, other))
+
+
+def _norm(sketch: Sketch) -> float:
+    return math.sqrt(sum(number * number for number in sketch))

@@ -1,0 +1,15 @@
+import torch.nn.functional as F
+from tiny import classifier, points
+from torch.optim import SGD
+from torch.optim.lr_scheduler import LinearLR
+
+ACCUM = 4
+model = classifier()
+optimizer = SGD(model.parameters(), lr=0.1)
+scheduler = LinearLR(optimizer, total_iters=3)
+for i, (inputs, labels) in enumerate(points()):
+    (F.cross_entropy(model(inputs), labels) / ACCUM).backward()
+    if (i + 1) % ACCUM == 0:
+        optimizer.step()
+        optimizer.zero_grad()
+    scheduler.step()

@@ -1,0 +1,14 @@
+import torch.nn.functional as F
+from tiny import classifier, points
+from torch.nn.utils import clip_grad_norm_
+from torch.optim import SGD
+
+ACCUM = 4
+model = classifier()
+optimizer = SGD(model.parameters(), lr=0.1)
+for i, (inputs, labels) in enumerate(points()):
+    (F.cross_entropy(model(inputs), labels) / ACCUM).backward()
+    clip_grad_norm_(model.parameters(), 0.05)
+    if (i + 1) % ACCUM == 0:
+        optimizer.step()
+        optimizer.zero_grad()

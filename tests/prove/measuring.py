@@ -1,0 +1,54 @@
+"""Measures scripts of the tests in forks of one warm process."""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from firstfault.prove.measured import Measured, measured
+from firstfault.prove.messages import Plan, received, write_plan
+
+HERE = Path(__file__).parent
+
+
+class Warm:
+    """A process that has imported torch, and forks for each script."""
+
+    def __init__(self, talk: IO[str], answers: IO[str]) -> None:
+        self._talk, self._answers = talk, answers
+
+    def measure(self, script: Path, windows: int = 2, ranks: int = 1) -> Measured:
+        with tempfile.TemporaryDirectory() as folder:
+            write_plan(Plan(folder, windows))
+            job = {"script": str(script), "folder": folder, "ranks": ranks, "port": _free_port() if ranks > 1 else 0}
+            print(json.dumps(job), file=self._talk, flush=True)
+            statuses = json.loads(self._answers.readline())
+            output = "".join(path.read_text() for path in sorted(Path(folder).glob("output*")))
+            assert not any(statuses), f"{script.name} ended with {statuses}:\n{output}"
+            return measured("It ended.", received(folder))
+
+
+@contextlib.contextmanager
+def warm(imports: str = "") -> Iterator[Warm]:
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "FIRSTFAULT_WARM": imports, "ACCELERATE_USE_CPU": "1"}
+    command = [sys.executable, str(HERE / "warm.py")]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=HERE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None
+        assert json.loads(process.stdout.readline()) == "ready"
+        yield Warm(process.stdin, process.stdout)
+        process.stdin.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,70 @@
+"""Imports torch once, then forks for every script that is to be measured: the tests' way around slow imports.
+
+A job is a line of JSON: the script, the folder of its plan, how many ranks, the port where they meet. The child does
+what a fresh Python with the probes would do, and the answer is a line of JSON with the exit status of each rank.
+"""
+
+import atexit
+import json
+import os
+import runpy
+import sys
+import traceback
+from typing import Any
+
+import torch
+from torch.nn.parallel import DistributedDataParallel  # noqa: F401 - imported for its children
+
+from firstfault.prove import worker
+from firstfault.prove.messages import read_plan
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # the first optimizer imports a thousand modules
+    for name in filter(None, os.environ.get("FIRSTFAULT_WARM", "").split(",")):
+        __import__(name)
+    print(json.dumps("ready"), flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        children = [_fork(job, rank) for rank in range(job["ranks"])]
+        statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        print(json.dumps(statuses), flush=True)
+
+
+def _fork(job: dict[str, Any], rank: int) -> int:
+    child = os.fork()
+    if child:
+        return child
+    try:
+        status = _run(job, rank)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    os._exit(status)
+
+
+def _run(job: dict[str, Any], rank: int) -> int:
+    output = os.open(os.path.join(job["folder"], f"output{rank}"), os.O_WRONLY | os.O_CREAT)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    if job["ranks"] > 1:
+        world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["ranks"], "MASTER_PORT": job["port"]}
+        os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in world.items()}})
+    plan = read_plan(job["folder"])
+    assert plan is not None
+    atexit._clear()
+    worker.start(plan)
+    sys.argv = [job["script"]]
+    status = 0
+    try:
+        runpy.run_path(job["script"], run_name="__main__")
+    except SystemExit as ended:
+        status = int(ended.code or 0)
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    return status
+
+
+if __name__ == "__main__":
+    main()
