@@ -192,11 +192,11 @@ def test_undecodable_text_is_refused_in_words() -> None:
 def test_text_for_people(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(FAULTY)
-    text = to_text(check_paths([str(path)]).findings, colour=False)
+    text = to_text(check_paths([str(path)]), colour=False)
     assert ":8:16: error GA101 mean-of-means" in text
-    assert "  8 |         loss = loss / steps\n    |                ^^^^^^^^^^^^\n" in text
-    assert "Fix (unsafe): " in text and text.endswith("1 error, 1 warning in 1 file.\n")
-    assert "\x1b[" in to_text(check_paths([str(path)]).findings, colour=True)
+    assert "   8 |         loss = loss / steps\n     |                ^^^^^^^^^^^^\n" in text
+    assert "\n  unsafe fix: " in text and "\n1 error, 1 warning in 1 file.\n" in text
+    assert "\x1b[" in to_text(check_paths([str(path)]), colour=True)
 
 
 def test_a_sibling_of_the_workspace_is_found_by_every_kind_of_import(tmp_path: Path) -> None:

@@ -40,10 +40,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(arguments: "argparse.Namespace") -> int:
     if arguments.windows < 1 or arguments.timeout <= 0:
         return refuse("--windows and --timeout must be greater than 0.")
+    findings = findings_of(arguments.command)
     _say_before(arguments.command, arguments.windows)
     with _ended_by_signals():
         measured, found = measure(arguments.command, arguments.windows, arguments.timeout)
-    judged = join(findings_of(arguments.command), found)
+    judged = join(findings, found)
     from firstfault.prove.render import json_text, to_text
 
     write((json_text if arguments.format == "json" else to_text)(measured, judged))

@@ -3,27 +3,49 @@
 ``lint(source, path, workspace)`` reads nothing but what the workspace hands it, and runs nothing.
 """
 
+from firstfault.lint.cells import in_cells
+from firstfault.lint.config import Config
+from firstfault.lint.facts import state
 from firstfault.lint.rule import Finding, Fix, Hit, Related, Rule, all_rules
 from firstfault.lint.script import Script, read_script
 from firstfault.lint.suppress import unsuppressed
 from firstfault.lint.workspace import Workspace
-from firstfault.text import Edit, Position, Span
 
 __all__ = ["Finding", "Fix", "Hit", "Related", "Rule", "Workspace", "all_rules", "finding_to_json", "lint"]
 
-_WORDS = ("backward", "update_params", "BatchNorm", "GroupNorm", "accumulat", "zero_grad")
+_WORDS = (
+    "backward",
+    "compute_loss",
+    "update_params",
+    "BatchNorm",
+    "GroupNorm",
+    "accumulat",
+    "zero_grad",
+    "firstfault:",
+)
 
 
-def lint(source: str, path: str, workspace: Workspace) -> list[Finding] | None:
+def lint(source: str, path: str, workspace: Workspace, config: Config = Config()) -> list[Finding] | None:  # noqa: B008
     """The findings of a script, sorted by place; None where it does not parse even after repair: unchanged."""
-    if not any(word in source for word in _WORDS):
+    if not concerns(source):
         return []
     script = read_script(source, path)
-    if script is None:
-        return None
-    found = [finding for rule in all_rules() for finding in rule.findings(script, workspace)]
-    kept = sorted(unsuppressed(script, found), key=lambda each: (each.span, each.code))
-    return [_in_cells(script, finding) for finding in kept] if script.notebook else kept
+    return findings_of(script, workspace, config) if script is not None else None
+
+
+def concerns(source: str) -> bool:
+    """Whether a text can have findings at all: most files of a project train nothing."""
+    return any(word in source for word in _WORDS)
+
+
+def findings_of(script: Script, workspace: Workspace, config: Config) -> list[Finding]:
+    """The findings of a script that has been read, those of its comments included."""
+    state(script, config.facts)
+    rules = [rule for rule in all_rules() if config.allows(rule.code, rule.name)]
+    found = (finding for rule in rules for finding in rule.findings(script, workspace))
+    kept = sorted(unsuppressed(script, found, config), key=lambda each: (each.span, each.code))
+    graded = [config.graded(each) for each in kept]
+    return [in_cells(script, finding) for finding in graded] if script.notebook else graded
 
 
 def finding_to_json(finding: Finding) -> dict[str, object]:
@@ -42,9 +64,14 @@ def finding_to_json(finding: Finding) -> dict[str, object]:
         "state": finding.state,
         "message": finding.message,
         "url": finding.url,
-        "related": [each._asdict() for each in finding.related],
+        "related": [_related_to_json(each) for each in finding.related],
         "fixes": [_fix_to_json(finding, fix) for fix in finding.fixes],
     }
+
+
+def _related_to_json(related: Related) -> dict[str, object]:
+    place = {"file": related.file, "line": related.line, "message": related.message}
+    return place if related.cell is None else {**place, "cell": related.cell}
 
 
 def _fix_to_json(finding: Finding, fix: Fix) -> dict[str, object]:
@@ -58,32 +85,3 @@ def _fix_to_json(finding: Finding, fix: Fix) -> dict[str, object]:
         for edit in fix.edits
     ]
     return {"title": fix.title, "applicability": fix.applicability, "edits": edits}
-
-
-def _in_cells(script: Script, finding: Finding) -> Finding:
-    """A notebook's finding with its lines counted within its cell; a fix that touches another cell is left out."""
-    assert script.notebook
-    cell, start = script.notebook.position(finding.span.start)
-    end_cell, end = script.notebook.position(finding.span.end)
-    span = Span(start, end if end_cell == cell else Position(start.line, start.column + 1))
-    fixes = tuple(fix for each in finding.fixes if (fix := _fix_in_cell(script, each, cell)))
-    related = tuple(_related_in_cell(script, each) for each in finding.related)
-    return finding._replace(span=span, cell=cell, fixes=fixes, related=related)
-
-
-def _fix_in_cell(script: Script, fix: Fix, cell: int) -> Fix | None:
-    assert script.notebook
-    edits = []
-    for edit in fix.edits:
-        (first, start), (last, end) = (script.notebook.position(each) for each in edit.span)
-        if first != cell or last != cell:
-            return None
-        edits.append(Edit(Span(start, end), edit.text))
-    return fix._replace(edits=tuple(edits))
-
-
-def _related_in_cell(script: Script, related: Related) -> Related:
-    if related.file != script.path or script.notebook is None:
-        return related
-    cell, line = script.notebook.place(related.line)
-    return related._replace(line=line, message=f"{related.message} (cell {cell})")

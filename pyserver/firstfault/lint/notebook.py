@@ -3,6 +3,7 @@
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from firstfault.text import Position
@@ -16,20 +17,30 @@ class Notebook(NamedTuple):
     text: str
     first_lines: tuple[int, ...]  # of each code cell within ``text``
     cells: tuple[int, ...]  # the index of each code cell among all cells
+    magics: dict[int, int]  # lines of ``text`` that stand for another text, with the length of that
 
     @classmethod
     def read(cls, source: str) -> "Notebook | None":
         """The code of a notebook, or None where the text is not one."""
         try:
             cells = json.loads(source.removeprefix("\ufeff"))["cells"]
-            codes = [(i, _code(cell)) for i, cell in enumerate(cells) if cell.get("cell_type") == "code"]
+            codes = [(i, source_of(cell)) for i, cell in enumerate(cells) if cell.get("cell_type") == "code"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return None
-        first_lines, lines = [], list[str]()
+        return cls.of(codes)
+
+    @classmethod
+    def of(cls, codes: Sequence[tuple[int, str]]) -> "Notebook":
+        """From the code cells' texts, each with its index among all cells."""
+        first_lines, lines, magics = [], list[str](), dict[int, int]()
         for _, code in codes:
             first_lines.append(len(lines) + 1)
-            lines += code
-        return cls("\n".join(lines), tuple(first_lines), tuple(i for i, _ in codes))
+            raw = LINE_END.split(code)
+            for plain, masked in zip(raw, _masked(raw), strict=True):
+                lines.append(masked)
+                if plain != masked:
+                    magics[len(lines)] = len(plain)
+        return cls("\n".join(lines), tuple(first_lines), tuple(i for i, _ in codes), magics)
 
     def place(self, line: int) -> tuple[int, int]:
         """The cell's index among all cells, and the line within it."""
@@ -41,10 +52,17 @@ class Notebook(NamedTuple):
         return cell, Position(line, position.column)
 
 
-def _code(cell: dict[str, object]) -> list[str]:
+def source_of(cell: dict[str, object]) -> str:
     source = cell.get("source", "")
-    text = "".join(source) if isinstance(source, list) else str(source)
-    lines = LINE_END.split(text)
+    return "".join(source) if isinstance(source, list) else str(source)
+
+
+def masked(text: str) -> str:
+    """The text of one cell as Python reads it, line for line."""
+    return "\n".join(_masked(LINE_END.split(text)))
+
+
+def _masked(lines: list[str]) -> list[str]:
     first = next((line for line in lines if line.strip()), "")
     if first.startswith("%%") and not _PYTHON_CELL.match(first):
         return [""] * len(lines)  # another language

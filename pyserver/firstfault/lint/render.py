@@ -1,109 +1,141 @@
-"""Findings as words for a terminal: file by file, the line with carets, what a fix would do, where to read more."""
+"""Findings as words for a terminal: the line with carets, what it rests on, what a fix would do."""
 
-import os
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
-from firstfault.lint.notebook import LINE_END, Notebook
-from firstfault.lint.rule import Finding
-from firstfault.lint.source import Unreadable, read_source
+from firstfault.lint.check import Checked, Repair
+from firstfault.lint.excerpt import Sources, excerpt, shown_path, visible
+from firstfault.lint.rule import Finding, Related
 
-_BOLD, _DIM, _RED, _YELLOW, _CYAN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m"
+_BOLD, _DIM, _RED, _YELLOW, _CYAN, _GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m", "\x1b[32m"
 _RESET = "\x1b[0m"
 _STYLE = {"error": _RED, "warning": _YELLOW, "hint": _CYAN}
-_WIDEST = 160  # characters of a source line; nobody reads on
+_WIDE = 120
 
 
-def to_text(findings: Iterable[Finding], colour: bool, files: int = 0) -> str:
-    """The findings of all files and, last, how many there are, in how many of the ``files`` that were checked."""
-    findings = list(findings)
-    blocks: list[str] = []
-    for path, group in groupby(findings, key=lambda each: each.file):
-        lines = _source_lines(path)
-        blocks += ["\n".join(_block(finding, lines, colour)) for finding in group]
-    blocks.append(_summary(findings, files))
+def to_text(checked: Checked, colour: bool, width: int | None = None) -> str:
+    """The findings, and last how many there are. Messages are wrapped where the terminal's width is given."""
+    sources = Sources(checked.texts)
+    blocks = ["\n".join(_block(each, sources, colour, width)) for each in checked.findings]
+    blocks.append("\n".join(_summary(checked, colour)))
     return "\n\n".join(blocks) + "\n"
 
 
-def _block(finding: Finding, lines: list[list[str]], colour: bool) -> Iterator[str]:
-    place = f"{_shown_path(finding.file)}:{finding.span.start.line}:{finding.span.start.column}"
-    cell = f" (cell {finding.cell})" if finding.cell is not None else ""
-    name = f"{finding.code} {finding.name}" if finding.code != finding.name else finding.name
-    severity = _painted(finding.severity, _STYLE[finding.severity], colour)
-    yield f"{_painted(place + cell, _BOLD, colour)}: {severity} {name}"
-    yield f"  {_visible(finding.message)}"
-    yield from _source(finding, lines, colour)
+def _block(finding: Finding, sources: Sources, colour: bool, width: int | None) -> Iterator[str]:
+    severity = _painted(finding.severity, _BOLD + _STYLE[finding.severity], colour)
+    name = _painted(finding.code, _BOLD, colour) + (f" {finding.name}" if finding.code != finding.name else "")
+    yield f"{_painted(_place(finding), _BOLD, colour)}: {severity} {name}"
+    yield from _wrapped(visible(finding.message), width)
+    gutter = max(len(str(each)) for each in (finding.span.start.line, *(each.line for each in finding.related)))
+    yield from _source(finding, sources, colour, gutter)
+    before = ""
     for related in finding.related:
-        yield _painted(f"  {_shown_path(related.file)}:{related.line}: {related.message}", _DIM, colour)
+        elsewhere = _elsewhere(finding, related)
+        if elsewhere and elsewhere != before:
+            yield f"  {_painted(elsewhere, _DIM, colour)}"
+        before = elsewhere
+        yield from _related(related, sources, colour, gutter)
     for fix in finding.fixes:
-        note = "" if fix.applicability == "safe" else f" ({fix.applicability})"
-        yield f"  Fix{note}: {fix.title}"
-    if finding.url:
-        yield _painted(f"  {finding.url}", _DIM, colour)
+        word = "fix" if fix.applicability == "safe" else f"{fix.applicability} fix"
+        yield f"  {_painted(f'{word}:', _GREEN, colour)} {fix.title}"
 
 
-def _source(finding: Finding, lines: list[list[str]], colour: bool) -> Iterator[str]:
+def _place(finding: Finding) -> str:
+    """People count cells from 1, as the editor does."""
+    cell = f" cell {finding.cell + 1}," if finding.cell is not None else ""
+    line, column = finding.span.start
+    return f"{shown_path(finding.file)}:{cell} line {line}" if cell else f"{shown_path(finding.file)}:{line}:{column}"
+
+
+def _wrapped(text: str, width: int | None) -> list[str]:
+    if width is None:
+        return [f"  {text}"]
+    room = max(min(width, _WIDE), 40) - 2
+    lines = textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return [f"  {line}" for line in lines]
+
+
+def _source(finding: Finding, sources: Sources, colour: bool, gutter: int) -> Iterator[str]:
     """The line with carets under what is meant."""
-    cell = finding.cell or 0
     start, end = finding.span
-    if cell >= len(lines) or start.line > len(lines[cell]):
+    text = sources.line(finding.file, finding.cell, start.line)
+    if text is None:
         return
-    text = lines[cell][start.line - 1]
-    if len(text) > _WIDEST:
+    shown, blanks, carets = excerpt(text, start.column, end.column if end.line == start.line else len(text) + 1)
+    yield _numbered(str(start.line), shown, colour, gutter)
+    yield _numbered("", f"{blanks}{_painted(carets, _BOLD + _STYLE[finding.severity], colour)}", colour, gutter)
+
+
+def _related(related: Related, sources: Sources, colour: bool, gutter: int) -> Iterator[str]:
+    """What a finding rests on: the line, and below it what it is there."""
+    text = sources.line(related.file, related.cell, related.line)
+    if text is not None:
+        shown, blanks, _ = excerpt(text, len(text) - len(text.lstrip()) + 1, 0)
+        yield _numbered(str(related.line), shown, colour, gutter)
+    else:
+        blanks = ""
+    yield _numbered("", _painted(f"{blanks}- {visible(related.message)}", _DIM, colour), colour, gutter)
+
+
+def _elsewhere(finding: Finding, related: Related) -> str:
+    if related.file != finding.file:
+        return f"{shown_path(related.file)}:"
+    return f"cell {related.cell + 1}:" if related.cell is not None and related.cell != finding.cell else ""
+
+
+def _numbered(number: str, text: str, colour: bool, gutter: int) -> str:
+    return f"  {_painted(f'{number:>{gutter}} |', _DIM, colour)} {text}".rstrip()
+
+
+def _summary(checked: Checked, colour: bool) -> Iterator[str]:
+    repaired = [each for repair in checked.repairs for each in repair.fixed.fixed]
+    if repaired:
+        yield _painted(f"Fixed {_counted_codes(repaired)} in {_files(len(checked.repairs))}.", _GREEN, colour)
+    if not checked.findings:
+        yield "Nothing is left." if repaired else f"No findings in {_files(checked.files)}."
         return
-    last = end.column if end.line == start.line else len(text) + 1
-    width = max(last - start.column, 1)
-    margin = "".join(each if each == "\t" else " " for each in text[: start.column - 1])
-    number = str(start.line)
-    yield f"  {number} | {_visible(text)}"
-    yield f"  {' ' * len(number)} | {margin}{_painted('^' * width, _STYLE[finding.severity], colour)}"
+    yield _painted(f"{_counts(checked.findings)} in {_of(checked)}.", _BOLD, colour)
+    yield from _hints(checked.findings, checked.repairs, colour)
 
 
-def _source_lines(path: str) -> list[list[str]]:
-    """The lines of a script, or of each cell of a notebook; empty where the file is gone or came from elsewhere."""
-    try:
-        source = read_source(path)
-    except Unreadable:
-        return []
-    if not path.endswith(".ipynb"):
-        return [LINE_END.split(source)]
-    notebook = Notebook.read(source)
-    if notebook is None:
-        return []
-    lines = notebook.text.split("\n")
-    found: list[list[str]] = [[] for _ in range(max(notebook.cells, default=-1) + 1)]
-    for cell, first, stop in zip(
-        notebook.cells, notebook.first_lines, [*notebook.first_lines[1:], len(lines) + 1], strict=True
-    ):
-        found[cell] = lines[first - 1 : stop - 1]
-    return found
+def _counts(findings: Iterable[Finding]) -> str:
+    counts = Counter[str](each.severity for each in findings)
+    return ", ".join(f"{counts[each]} {each}{'s' if counts[each] > 1 else ''}" for each in _STYLE if counts[each])
 
 
-def _summary(findings: list[Finding], checked: int) -> str:
-    if not findings:
-        return f"No findings in {_files(checked)}." if checked else "No findings."
-    counts = [(each, sum(finding.severity == each for finding in findings)) for each in _STYLE]
-    parts = [f"{count} {word}{'s' if count > 1 else ''}" for word, count in counts if count]
-    files = len({each.file for each in findings})
-    return f"{', '.join(parts)} in {f'{files} of ' if checked > files else ''}{_files(max(files, checked))}."
+def _of(checked: Checked) -> str:
+    files = len({each.file for each in checked.findings})
+    return f"{f'{files} of ' if checked.files > files else ''}{_files(max(files, checked.files))}"
+
+
+def _hints(findings: Sequence[Finding], repairs: Sequence[Repair], colour: bool) -> Iterator[str]:
+    """What can be done next, each said once."""
+    safe = sum(any(fix.applicability == "safe" for fix in each.fixes) for each in findings)
+    other = sum(bool(each.fixes) for each in findings) - safe
+    if not repairs and safe:
+        them = "it" if safe == 1 else "them"
+        yield f"{_having(safe, 'a safe fix')}: --fix applies {them}, --diff shows what would change."
+    if other:
+        them = "it" if other == 1 else "them"
+        yield f"{_having(other, 'an unsafe or partial fix')}: --unsafe-fixes adds {them} to --fix and --diff."
+    codes = sorted({each.code for each in findings if each.url})
+    if codes:
+        more = f" (or {', '.join(codes[1:])})" if codes[1:] else ""
+        yield _painted(f"Why it matters: firstfault explain {codes[0]}{more}", _DIM, colour)
+
+
+def _having(count: int, what: str) -> str:
+    return f"{count} {'has' if count == 1 else 'have'} {what}"
+
+
+def _counted_codes(findings: Iterable[Finding]) -> str:
+    counts = Counter(each.code for each in findings)
+    return ", ".join(f"{code}{f' {count} times' if count > 1 else ''}" for code, count in sorted(counts.items()))
 
 
 def _files(count: int) -> str:
     return f"{count:,} file{'' if count == 1 else 's'}"
-
-
-def _shown_path(path: str) -> str:
-    """Short where it lies below the current folder."""
-    try:
-        short = os.path.relpath(path)
-    except ValueError:  # another drive
-        return _visible(path)
-    return _visible(path if short.startswith("..") else short)
-
-
-def _visible(text: str) -> str:
-    """Escapes in a script or in a file's name must not act on the terminal of the reader."""
-    return "".join(each if each.isprintable() or each == "\t" else "\ufffd" for each in text)
 
 
 def _painted(text: str, style: str, colour: bool) -> str:

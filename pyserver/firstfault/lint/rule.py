@@ -28,6 +28,7 @@ class Related(NamedTuple):
     file: str
     line: int
     message: str
+    cell: int | None = None  # in a notebook: the line counts within this cell
 
 
 class Fix(NamedTuple):

@@ -14,12 +14,27 @@ class Unreadable(Exception):
 
 def read_source(path: str) -> str:
     """The text of a file. Raises Unreadable."""
+    return decode_source(read_bytes(path))
+
+
+def read_bytes(path: str) -> bytes:
+    """What a file holds, up to one byte more than may be. Raises Unreadable."""
     try:
         with open(path, "rb") as file:
-            data = file.read(LARGEST + 1)
+            return file.read(LARGEST + 1)
     except OSError as error:
         raise Unreadable(f"It cannot be read: {error.strerror or error}.") from None
-    return decode_source(data)
+
+
+def encode_source(text: str, before: bytes) -> bytes:
+    """A text in the encoding that the file had before. Raises Unreadable."""
+    encoding = _encoding(before)
+    try:
+        if before.decode(encoding).encode(encoding) != before:  # a codec that is not one to one
+            raise Unreadable(f"It cannot be written back as {encoding} without changing other bytes.")
+        return text.encode(encoding)
+    except (UnicodeError, LookupError):
+        raise Unreadable(f"The fix cannot be written as {encoding}.") from None
 
 
 def decode_source(data: bytes) -> str:

@@ -11,6 +11,7 @@ from typing import Literal
 
 from firstfault.lint.bindings import keyword, last_binding, number
 from firstfault.lint.calls import last_name
+from firstfault.lint.facts import stated
 from firstfault.lint.ignored_labels import Ignored, Proof, names_in, proof_of_ignored
 from firstfault.lint.loss_terms import Term
 from firstfault.lint.objects import argument
@@ -37,7 +38,33 @@ class VaryingCount:
 
 
 def varying_count(term: Term, script: Script, workspace: Workspace) -> VaryingCount | None:
-    """The proof for one term of a loss that ``script`` back-propagates, or None where nothing shows it."""
+    """The proof for one term of a loss that ``script`` back-propagates, or None where nothing shows it.
+
+    What the user states about the project stands before what the text shows, and where it shows nothing.
+    """
+    varies = stated(script).variable_length
+    if varies is False:
+        return None
+    return _shown_count(term, script, workspace) or (_stated_count(term) if varies else None)
+
+
+def _stated_count(term: Term) -> VaryingCount | None:
+    """A mean over tokens, whose number varies as the user says; one label per example is no matter of length."""
+    if not isinstance(term.node, ast.Call):
+        return None
+    if term.kind == "cross-entropy":
+        target = target_of(term.node)
+        counts = target is not None and is_mean(term.maker or term.node) and not _is_per_example(term)
+        if not counts or not (_is_sequence(term, target) or ignored_value(term) is not None):  # type: ignore[arg-type]
+            return None
+    elif term.kind != "model-output" or _normalised(term) or _PER_EXAMPLE.search(term.model.name if term.model else ""):
+        return None
+    return VaryingCount(
+        "same-file", term.script, term.node, "a mean over tokens, whose number varies as the settings say"
+    )
+
+
+def _shown_count(term: Term, script: Script, workspace: Workspace) -> VaryingCount | None:
     if term.kind == "cross-entropy":
         return _of_cross_entropy(term, script, workspace)
     if term.kind == "model-output":

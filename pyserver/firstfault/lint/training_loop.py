@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from firstfault.lint.bindings import number
 from firstfault.lint.calls import Backward, Verb, backwards, verb
+from firstfault.lint.facts import stated, stated_window
 from firstfault.lint.script import FUNCTIONS, LOOPS, Loop, Script, dotted, per_script
 from firstfault.lint.window import (
     Guard,
@@ -93,9 +94,10 @@ def _loop(script: Script, place: ast.AST, found: tuple[Backward, ...]) -> Traini
     own = actions_of(script, place)
     if caller is not None and not any(each.verb == "step" for each in own):
         actions = (*own, *actions_of(script, caller))
-        window = _window(script, caller, _runs_of(script, caller, place), actions)
+        window = stated_window(script, _window(script, caller, _runs_of(script, caller, place), actions))
         return TrainingLoop(caller, window, found, _divisions(script, place), actions, in_helper=True)
     window = _window(script, place, [each.node for each in found], own) or _framework_window(script, place, found[0])
+    window = stated_window(script, window)
     return TrainingLoop(place, window, found, _divisions(script, place), own, in_helper=False)  # type: ignore[arg-type]
 
 
@@ -132,7 +134,9 @@ def _framework_window(script: Script, place: ast.AST, backward: Backward) -> Win
         return None
     size = framework_steps(script)
     if size is None:
-        return None
+        node = backward.node
+        by_user = isinstance(node, ast.expr) and stated(script).grad_accumulation is not None
+        return Window("framework", node, script.span(node), "", None, None) if by_user else None  # type: ignore[arg-type]
     return Window("framework", size, script.span(size), script.text(size), size, number(script, size))
 
 

@@ -75,6 +75,7 @@ from firstfault.lint.averaging import Averaging, averaging
 from firstfault.lint.bindings import bindings
 from firstfault.lint.cadence import severity_by_window, starts_anew
 from firstfault.lint.calls import Backward
+from firstfault.lint.facts import stated
 from firstfault.lint.loss_terms import Term, loss_terms
 from firstfault.lint.masked_means import MaskedMean, masked_mean, without
 from firstfault.lint.rule import Hit, Related, rule
@@ -86,6 +87,8 @@ from firstfault.lint.workspace import Workspace
 
 @rule("GA106")
 def masked_mean_per_micro_batch(script: Script, workspace: Workspace) -> Iterator[Hit]:
+    if stated(script).variable_length is False:
+        return
     seen: set[ast.AST] = set()
     for loop in training_loops(script):
         if loop.window is None or loop.window.is_literal_one or starts_anew(loop):

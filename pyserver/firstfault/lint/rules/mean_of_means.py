@@ -142,7 +142,9 @@ def _hit(script: Script, loop: TrainingLoop, backward: Backward, workspace: Work
 
 def _severity(window: Window, count: VaryingCount) -> Severity:
     severity = _SEVERITY[count.strength]
-    unknown = window.kind == "accumulate-context" and window.size_node is None  # made elsewhere, perhaps with 1
+    unknown = (
+        window.kind == "accumulate-context" and window.resolved is None and window.size_node is None
+    )  # made elsewhere, perhaps with 1
     return _MILDER[severity] if window.default_one or unknown else severity
 
 
