@@ -5,13 +5,14 @@ import path from "node:path";
 import { fileURLToPath } from "node:url";
 
 // Pure Python, and together good for Python 3.10 to 3.14. Without their dependencies: what pip would choose depends on
-// the Python that runs it, so exceptiongroup, which only 3.10 needs, would be missing.
+// the Python that runs it, so exceptiongroup and tomli, which only 3.10 needs, would be missing.
 const PINNED = [
   "pygls==2.1.1",
   "lsprotocol==2025.0.0",
   "attrs==26.1.0",
   "cattrs==25.3.0",
   "exceptiongroup==1.3.2",
+  "tomli==2.4.1",
   "typing_extensions==4.16.0",
 ];
 const here = path.dirname(fileURLToPath(import.meta.url));
@@ -19,7 +20,8 @@ const root = path.dirname(here);
 const libs = path.join(here, "bundled", "libs");
 
 rmSync(libs, { recursive: true, force: true });
-pip(["--only-binary=:all:", ...PINNED]);
+// For any platform: of tomli there are compiled wheels, too.
+pip(["--only-binary=:all:", "--platform=any", "--implementation=py", ...PINNED]);
 pip([...(isBuilderHere() ? ["--no-build-isolation"] : []), root]);
 for (const file of filesBelow(libs)) if (isNoise(file)) rmSync(file);
 rmSync(path.join(libs, "bin"), { recursive: true, force: true });
