@@ -94,7 +94,7 @@ def _parse(argv: Sequence[str] | None) -> "argparse.Namespace":
 def _parser() -> "argparse.ArgumentParser":
     import argparse
 
-    from firstfault.commands import check, measure
+    from firstfault.commands import check, measure, prove
 
     parser = argparse.ArgumentParser(
         prog="firstfault",
@@ -107,6 +107,7 @@ def _parser() -> "argparse.ArgumentParser":
     _add_diagnose(commands)
     check.add(commands)
     measure.add(commands)
+    prove.add(commands)
     _add_explain(commands)
     serve = commands.add_parser("serve", help="run the language server on standard input and output")
     serve.set_defaults(run=_serve)

@@ -49,7 +49,7 @@ def shares(found: torch.Tensor, parts: list[torch.Tensor]) -> tuple[list[float] 
     if not kept or not bool(torch.isfinite(found).all()) or any(not bool(torch.isfinite(part).all()) for part in parts):
         return None, None
     sizes = [float(parts[place].norm()) for place in kept]
-    matrix = torch.stack([parts[place] / size for place, size in zip(kept, sizes)], dim=1)  # noqa: B905 - Python 3.9
+    matrix = torch.stack([parts[place] / size for place, size in zip(kept, sizes)], dim=1)
     q, r = torch.linalg.qr(matrix)
     diagonal = r.diagonal().abs()
     if matrix.shape[0] < matrix.shape[1] or float(diagonal.min()) < 1e-4 * float(diagonal.max()):
@@ -57,6 +57,6 @@ def shares(found: torch.Tensor, parts: list[torch.Tensor]) -> tuple[list[float] 
     solved = torch.linalg.solve_triangular(r, (q.T @ found).unsqueeze(1), upper=True).squeeze(1)
     rest = float((found - matrix @ solved).norm()) / max(float(found.norm()), 1e-300)
     answer = [0.0] * len(parts)
-    for place, value, size in zip(kept, solved.tolist(), sizes):  # noqa: B905 - Python 3.9
+    for place, value, size in zip(kept, solved.tolist(), sizes):
         answer[place] = value / size
     return answer, rest

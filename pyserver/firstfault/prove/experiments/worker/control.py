@@ -48,6 +48,11 @@ if _Mode is not None:
             super().__init__()
             self.watch, self.double, self.dropout_off = watch, double, dropout_off
 
+        @classmethod
+        def _should_skip_dynamo(cls) -> bool:
+            """True would load the compiler, seconds of every experiment, though nothing is compiled here."""
+            return False
+
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             kwargs = dict(kwargs or {})
             if self.double and kwargs.get("dtype") in _LOW:

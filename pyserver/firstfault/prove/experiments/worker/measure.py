@@ -66,12 +66,13 @@ def measure(plan: Plan, wrap: Wrap | None = None) -> dict[str, Any]:
         objective, named = (probe.objective, "objective()") if probe.objective else recognised(trial, given.whole)
         uneven = _legs(trial, objective, given, at_once)
         even = _control(trial, objective, plan, given)
-        scale = compare.pair(even.in_parts.gradient, even.reference, [])["ratio"] if even else None
+        scale = _scale(even)
         return {
             "torch": str(torch.__version__),
             "python": platform.python_version(),
             "samples": plan.samples,
             "micro_batches": plan.micro_batches,
+            "ranks": plan.ranks,
             "precision": str(trial.dtype).replace("torch.", ""),
             "precision_reason": why,
             "leaked": at_once.watch.leaked or bool(uneven.wanted and uneven.wanted.leaked),
@@ -171,10 +172,23 @@ def _noise(trial: Trial, given: Samples, at_once: Leg) -> dict[str, float | None
     }
 
 
-def _compared(trial: Trial, legs: Legs, scale: float | None) -> dict[str, Any]:
+Scale = dict[str, "float | None"]  # how many times its reference B is on the control, where only a factor can differ
+
+
+def _scale(even: Legs | None) -> Scale:
+    if even is None:
+        return {"A": None, "C": None}
+    found = even.in_parts.gradient
+    return {
+        "A": compare.pair(found, even.at_once.gradient, [])["ratio"],
+        "C": compare.pair(found, even.wanted.gradient, [])["ratio"] if even.wanted else None,
+    }
+
+
+def _compared(trial: Trial, legs: Legs, scale: Scale) -> dict[str, Any]:
     found, names = legs.in_parts.gradient, trial.names
     shares, rest = compare.shares(found, legs.parts)
-    answer = {
+    answer: dict[str, Any] = {
         "kind": legs.samples.kind,
         "counts": legs.counts,
         "shares": shares,
@@ -184,24 +198,24 @@ def _compared(trial: Trial, legs: Legs, scale: float | None) -> dict[str, Any]:
         "A/C": None,
         "B/C": None,
         "additive": None,
-        "rescaled": compare.error(found / scale, legs.reference) if scale else None,
-        "rescaled_to_A": compare.error(found / scale, legs.at_once.gradient) if scale else None,
+        "rescaled": {"A": compare.error(found / (scale["A"] or 1.0), legs.at_once.gradient), "C": None},
     }
     if legs.wanted:
         answer["A/C"] = compare.pair(legs.at_once.gradient, legs.wanted.gradient, names)
         answer["B/C"] = compare.pair(found, legs.wanted.gradient, names)
+        answer["rescaled"]["C"] = compare.error(found / (scale["C"] or 1.0), legs.wanted.gradient)
         answer["additive"] = compare.error(legs.wanted.summed, legs.wanted.gradient)
     return answer
 
 
-def _batchnorm(trial: Trial, given: Samples, even: Legs | None, scale: float | None) -> dict[str, Any] | None:
+def _batchnorm(trial: Trial, given: Samples, even: Legs | None, scale: Scale) -> dict[str, Any] | None:
     """The question of its own: training mode, where each micro-batch is normalised by its own statistics."""
     layers = batchnorms(trial.model(load(trial.path), 1, live=True))
     if not layers:
         return None
     samples = even.samples if even and even.samples.kind != "repeated" else given
     at_once, in_parts = run(trial, [samples.whole], live=True), run(trial, samples.parts, live=True)
-    found = in_parts.gradient / scale if scale else in_parts.gradient
+    found = in_parts.gradient / (scale["A"] or 1.0)
     momenta = {each.momentum for each in layers.values()}
     return {
         "layers": list(layers),
@@ -235,13 +249,13 @@ def _moved(trial: Trial, found: Leg, wanted: Leg, buffer: str) -> float | None:
     return compare.error(made - start, right - start)
 
 
-def _dropout(trial: Trial, legs: Legs, scale: float | None) -> dict[str, Any] | None:
+def _dropout(trial: Trial, legs: Legs, scale: Scale) -> dict[str, Any] | None:
     """How far A and B are apart while dropout is on: what a comparison by hand would have seen."""
     if not legs.at_once.watch.silenced:
         return None
     at_once = run(trial, [legs.samples.whole], dropout=True)
     in_parts = run(trial, legs.samples.parts, dropout=True)
-    return {"error": compare.error(in_parts.gradient / (scale or 1.0), at_once.gradient)}
+    return {"error": compare.error(in_parts.gradient / (scale["A"] or 1.0), at_once.gradient)}
 
 
 def _ledger(legs: Legs) -> dict[str, Any]:

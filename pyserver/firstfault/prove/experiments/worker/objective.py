@@ -53,8 +53,7 @@ def _differentiated(
     trained = [each for each in model.parameters() if each.requires_grad]
     parts = torch.autograd.grad(total, trained, allow_unused=True)
     flat = [
-        (torch.zeros_like(of) if part is None else part).detach().double().flatten()
-        for part, of in zip(parts, trained)  # noqa: B905 - Python 3.9
+        (torch.zeros_like(of) if part is None else part).detach().double().flatten() for part, of in zip(parts, trained)
     ]
     return torch.cat(flat), float(count)
 
