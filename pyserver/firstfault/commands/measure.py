@@ -60,7 +60,7 @@ def measure(command: Sequence[str], windows: int, timeout: float) -> "tuple[Meas
     from firstfault.prove.verdict import verdicts
 
     answer = run_command(command, windows, timeout, output=sys.stderr.fileno())
-    values = measured(answer.ended, answer.processes)
+    values = measured(answer.ended, answer.processes, answer.finished)
     return values, verdicts(values)
 
 
@@ -86,7 +86,7 @@ def join(findings: "Iterable[Finding]", found: "list[Verdict]") -> "list[Judged]
         judged.append(Judged(finding.code, finding.name, verdict.state, verdict.message, *place, True))
     names = {finding.code for finding in findings}
     for verdict in found:
-        if verdict.state == "proven" and verdict not in settled and verdict.code not in names:
+        if verdict.state == "proven" and not verdict.quiet and verdict not in settled and verdict.code not in names:
             judged.append(
                 Judged(verdict.code, _name(verdict.code), "proven", verdict.message, verdict.file, verdict.line, False)
             )

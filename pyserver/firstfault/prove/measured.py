@@ -54,6 +54,9 @@ class Event(NamedTuple):
 
 class MicroBatch(NamedTuple):
     losses: tuple[Loss, ...]
+    dropped: bool  # its gradient was cleared before the step
+    file: str  # of the line that called backward
+    line: int
     values: dict[str, Any]
 
 
@@ -105,13 +108,15 @@ class Measured(NamedTuple):
     ranks: tuple[Rank, ...]
     windows: tuple[Window, ...]
     notes: tuple[tuple[str, str], ...]  # probe, and why it did not measure
+    finished: bool = True  # the script ended by itself: what is open then stays open
+    open_backwards: int = 0  # backward calls of the last window that no step closed, at least so many
 
     @property
     def complete(self) -> list[Window]:
         return [window for window in self.windows if window.complete]
 
 
-def measured(ended: str, processes: Iterable[Process]) -> Measured:
+def measured(ended: str, processes: Iterable[Process], finished: bool = True) -> Measured:
     """What the processes sent, as one value. A message that lacks what it should have is left out."""
     processes = list(processes)
     parts: dict[int, dict[int, Part]] = {}
@@ -126,7 +131,15 @@ def measured(ended: str, processes: Iterable[Process]) -> Measured:
                 parts.setdefault(index, {})[part.rank] = part
                 ranks.setdefault(part.rank, _rank(part.rank, process))
     windows = [Window(index, tuple(parts[index][rank] for rank in sorted(parts[index]))) for index in sorted(parts)]
-    return Measured(ended, tuple(ranks[each] for each in sorted(ranks)), tuple(windows), tuple(notes))
+    by_rank = tuple(ranks[each] for each in sorted(ranks))
+    return Measured(ended, by_rank, tuple(windows), tuple(notes), finished, _open_backwards(processes))
+
+
+def _open_backwards(processes: list[Process]) -> int:
+    messages = [each for process in processes for each in process.messages]
+    closed = {each.get("index") for each in messages if each["kind"] == "window" and each.get("stepped")}
+    open_ = [each for each in messages if each["kind"] == "progress" and each.get("window") not in closed]
+    return max((int(each.get("backwards", 0)) for each in open_), default=0)
 
 
 def _rank(rank: int, process: Process) -> Rank:
@@ -157,11 +170,20 @@ def _micro_batches(message: Message) -> Iterable[MicroBatch]:
     """With weights as they are in the step: what was done to the gradients later is in them, and the mean of ranks."""
     averaged = message["world"] if message["values"].get("averaged_over_ranks") else 1
     factor = 1.0 / averaged
+    optimizer = message["optimizer"]
+    cleared = [
+        event["after"]
+        for event in message["events"]
+        if event["name"] == "cleared" and event.get("optimizer") == optimizer and not event["stepped"]
+    ]
     found = []
-    for micro_batch in reversed(message["micro_batches"]):
-        factor *= micro_batch.get("factor_after", 1.0)
+    for number, micro_batch in reversed(list(enumerate(message["micro_batches"]))):
+        factor *= micro_batch.get("factor_after", {}).get(str(optimizer), 1.0)
         losses = tuple(_loss(each, factor) for each in micro_batch["losses"])
-        found.append(MicroBatch(losses, {name: each for name, each in micro_batch.items() if name != "losses"}))
+        dropped = number < max(cleared, default=0)
+        values = {name: each for name, each in micro_batch.items() if name not in ("losses", "file", "line")}
+        place = str(micro_batch["file"]), int(micro_batch["line"])
+        found.append(MicroBatch(losses, dropped, *place, values))
     return found[::-1]
 
 

@@ -7,7 +7,7 @@ of processes: ``prove/worker.py`` gives it a ``send`` that writes messages, the 
 A window as it is sent:
 
     {"kind": "window", "index": 0, "rank": 0, "world": 1, "stepped": True, "skipped": False, "optimizer": 0,
-     "micro_batches": [{"losses": [...], ...what probes added under their own names}],
+     "micro_batches": [{"losses": [...], "file": "train.py", "line": 14, ...what probes added under their own names}],
      "events": [{"name": "zero_grad", "after": 2, "stepped": False, ...}],   # after: backwards done in this window
      "values": {...what probes added}}
 
@@ -63,6 +63,8 @@ class Record:
         self.scale: Any = 1.0  # the factor of a gradient scaler in the backward that runs, or is about to
         self.depth = 0  # backward within backward: checkpoints with reentry
         self.muted = False
+        # Runs a call that changes gradients, and says by what factor; there where probes/gradient_state.py is on.
+        self.around: Callable[[Callable[[], Any]], tuple[Any, float]] | None = None
         self.optimizers: list[Any] = []  # in the order they were first seen
         self.window = Window(0)
         self.steps = 0
@@ -108,10 +110,10 @@ class Record:
         if self.limit is not None and self.window.index - min(self._skips, _SKIPS) >= self.limit and self.stop:
             self.stop()
 
-    def begin_backward(self, tensors: Any) -> None:
+    def begin_backward(self, tensors: Any, place: tuple[str, int] = ("", 0)) -> None:
         self.activity()
         self.tell("backward", tensors)
-        self.window.micro_batches.append({"losses": []})
+        self.window.micro_batches.append({"losses": [], "file": place[0], "line": place[1]})
 
     def end_backward(self) -> None:
         self.tell("accumulated", self.window.micro_batches[-1])
@@ -123,7 +125,7 @@ class Record:
         self.steps += 1
         if self.window.micro_batches:
             self.tell("step", optimizer)
-            self.event("step", optimizer=self.number(optimizer))
+            self.event("step", optimizer=self.number(optimizer), within_backward=self.depth > 0)
             if not self.window.stepped:
                 self.window.stepped, self.window.optimizer = True, self.number(optimizer)
 

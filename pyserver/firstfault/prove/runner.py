@@ -29,6 +29,7 @@ class Run(NamedTuple):
 
     ended: str
     processes: list[Process]
+    finished: bool = False  # the script came to its own end
 
 
 def run(
@@ -78,7 +79,9 @@ def _run(
         end_tree(process.pid, folder, [each.pid for each in received(folder)])
         process.wait()
     processes = received(folder)
-    return Run(_sentence(reason, process.returncode, processes, windows, timeout), processes)
+    ended = _sentence(reason, process.returncode, processes, windows, timeout)
+    stopped = any(each["kind"] == "done" for process in processes for each in process.messages)
+    return Run(ended, processes, reason == "exited" and process.returncode == 0 and not stopped)
 
 
 def _environment(base: Mapping[str, str], folder: str) -> dict[str, str]:

@@ -22,6 +22,7 @@ class Verdict(NamedTuple):
     file: str | None = None
     line: int | None = None
     also: tuple[str, ...] = ()  # codes that the same numbers settle, where a finding has one of them
+    quiet: bool = False  # may be meant so: only said where a finding names it
 
 
 Judge = Callable[[Measured], Iterable[Verdict]]

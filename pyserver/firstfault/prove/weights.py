@@ -4,6 +4,7 @@ For a mean over all N targets each weighs 1/N: the ratio of the largest to the s
 sum of weight x targets, is 1. A mean of means has a ratio above 1, a fault of scale another mass.
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -24,7 +25,10 @@ class Row(NamedTuple):
 
 
 class Term(NamedTuple):
-    """One loss of the script in one window: every call from the same line."""
+    """One loss of the script in one window: every call from the same line, one for each micro-batch.
+
+    Where a line is called several times for a micro-batch (two heads, chunks of a long text), each call is a term.
+    """
 
     window: Window
     file: str
@@ -68,13 +72,16 @@ class Term(NamedTuple):
 
 def terms(window: Window) -> list[Term]:
     """The losses of a window, by the line that calls them. One whose weights are all zero brings nothing."""
-    rows: dict[tuple[str, int], list[Row]] = {}
+    rows: dict[tuple[str, int, str, int, int], list[Row]] = {}
     for part in window.parts:
         for number, micro_batch in enumerate(part.micro_batches):
+            calls: Counter[tuple[str, int]] = Counter()
             for loss in micro_batch.losses:
+                calls[loss.file, loss.line] += 1
+                key = (loss.file, loss.line, micro_batch.file, micro_batch.line, calls[loss.file, loss.line])
                 if loss.counted > 0 and abs(loss.weight) < float("inf"):
-                    rows.setdefault((loss.file, loss.line), []).append(Row(part.rank, number, loss))
-    found = [Term(window, file, line, tuple(each)) for (file, line), each in rows.items()]
+                    rows.setdefault(key, []).append(Row(part.rank, number, loss))
+    found = [Term(window, key[0], key[1], tuple(each)) for key, each in rows.items()]
     return [term for term in found if any(row.loss.weight for row in term.rows)]
 
 

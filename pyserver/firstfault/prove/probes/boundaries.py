@@ -9,6 +9,7 @@ import torch
 from torch.optim import optimizer as optimizers
 
 from firstfault.prove.probes.patching import Undo, all_of, wrap
+from firstfault.prove.probes.places import calling_line
 from firstfault.prove.record import Record
 
 Call = Callable[..., Any]
@@ -33,7 +34,7 @@ def _backward(record: Record, original: Call) -> Call:
     def backward(*arguments: Any, **named: Any) -> Any:
         if record.muted or record.depth:  # A checkpoint with reentry runs backward within backward.
             return original(*arguments, **named)
-        record.begin_backward(arguments[0] if arguments else named.get("tensors"))
+        record.begin_backward(arguments[0] if arguments else named.get("tensors"), calling_line())
         record.depth += 1
         try:
             answer = original(*arguments, **named)

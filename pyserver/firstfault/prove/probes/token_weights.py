@@ -18,8 +18,6 @@ it where a script weighs targets one by one.
 from __future__ import annotations
 
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,10 +26,8 @@ import torch
 from torch.nn import functional
 
 from firstfault.prove.probes.patching import Undo, all_of, wrap
+from firstfault.prove.probes.places import calling_line
 from firstfault.prove.record import Record
-
-_TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
-_OURS = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))) + os.sep
 
 
 class Counted(NamedTuple):
@@ -76,7 +72,7 @@ def _follow(record: Record, name: str, signature: inspect.Signature, arguments: 
     with torch.no_grad():
         counted = _COUNTS[name](_Arguments(bound.arguments))
     reduction = _reduction(bound.arguments)
-    file, line = _place()
+    file, line = calling_line()
 
     def arrived(gradient: torch.Tensor) -> None:
         if record.muted or not record.depth:
@@ -197,14 +193,6 @@ def _reduction(values: dict[str, Any]) -> str:
     if average is not None or reduce is not None:
         return "sum" if average is False else "mean"
     return "mean" if values.get("reduction") == "batchmean" else str(values.get("reduction", "mean"))
-
-
-def _place() -> tuple[str, int]:
-    """The line that called the loss: the first frame outward that is neither torch's nor ours."""
-    frame = sys._getframe(2)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith((_TORCH, _OURS)):
-        frame = frame.f_back
-    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _compiling() -> bool:

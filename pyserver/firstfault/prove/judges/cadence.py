@@ -1,0 +1,159 @@
+"""How often the calls of a window ran: what belongs to a step must not run with every micro-batch."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from firstfault.prove.measured import Event, Measured, Part
+from firstfault.prove.verdict import Verdict, judge
+
+
+class _Call(NamedTuple):
+    code: str
+    event: str
+    name: str
+    meant: str
+    none: str  # why nothing is known where it never ran
+    quiet: bool = False
+
+
+_CALLS = (
+    _Call("GA207", "schedule", "The scheduler's step", "behind the step", "No scheduler of torch stepped.", quiet=True),
+    _Call("GA209", "clip", "Clipping", "right before the step", "Nothing was clipped by clip_grad_norm_ or its kin."),
+    _Call("GA211", "unscale", "unscale_", "before the step", "No gradient scaler was at work."),
+    _Call("GA211", "update", "The scaler's update", "behind the step", "No gradient scaler was at work."),
+    _Call(
+        "GA212", "ema", "update_parameters", "behind the step", "No torch.optim.swa_utils.AveragedModel was updated."
+    ),
+)
+
+
+@judge
+def per_micro_batch(measured: Measured) -> Iterator[Verdict]:
+    parts = parts_of(measured)
+    long = [part for part in parts if len(part.micro_batches) > 1]
+    for call in _CALLS:
+        if not any(part.named(call.event) for part in parts):
+            yield Verdict(call.code, "not measured", call.none)
+        elif not long:
+            yield Verdict(call.code, "not measured", why_short(parts))
+        else:
+            yield _cadence(call, long)
+
+
+def _cadence(call: _Call, long: list[Part]) -> Verdict:
+    worst = max(long, key=lambda part: len(_too_early(part, call.event)))
+    early = _too_early(worst, call.event)
+    k = len(worst.micro_batches)
+    if early:
+        ran = sum(not each.stepped and each.after > 0 for each in worst.named(call.event))
+        message = (
+            f"{call.name} ran {times(ran)} in a window of {k} micro-batches, {len(early)} of them before the last "
+            f"micro-batch; once, {call.meant}, is meant.{_factors(early)}"
+        )
+        return Verdict(call.code, "proven", message, quiet=call.quiet)
+    return Verdict(call.code, "refuted", f"{call.name} ran in no micro-batch but the last, in windows of {k}.")
+
+
+def _too_early(part: Part, name: str) -> list[Event]:
+    """In a window that a fault cut short, the call that raised stands behind the last backward."""
+    if part.stepped:
+        return part.inside(name)
+    return [each for each in part.named(name) if each.after > 0][:-1]
+
+
+def _factors(events: list[Event]) -> str:
+    factors = [each.details["factor"] for each in events if "factor" in each.details]
+    if not factors:
+        return ""
+    if min(factors) > 0.9999:
+        return " None of the early ones was large enough to act."
+    return f" The early ones multiplied what had been collected by down to {min(factors):.3g}."
+
+
+@judge
+def cleared_in_window(measured: Measured) -> Iterator[Verdict]:
+    """GA204, GA205: gradients of earlier micro-batches are gone before the step; an epoch's start is GA201's matter."""
+    parts = parts_of(measured)
+    long = [part for part in parts if len(part.micro_batches) > 1 and part.stepped]
+    if not long:
+        yield from (Verdict(code, "not measured", why_short(parts)) for code in ("GA204", "GA205"))
+        return
+    worst = max(long, key=_dropped)
+    k, dropped = len(worst.micro_batches), _dropped(worst)
+    if not dropped:
+        message = f"No gradient was cleared inside of a window: all {k} micro-batches of it reach the step."
+        yield from (Verdict(code, "refuted", message) for code in ("GA204", "GA205"))
+        return
+    calls = len([each for each in worst.named("zero_grad") if 0 < each.after < k and not each.stepped])
+    by = f"zero_grad ran {times(calls)} inside of a window" if calls else "Gradients were cleared inside of a window"
+    message = f"{by} of {k} micro-batches: the gradients of {dropped} of them were dropped before the step."
+    yield Verdict("GA204", "proven", message, also=("GA205",))
+
+
+def _dropped(part: Part) -> int:
+    return 0 if restarts(part) else sum(each.dropped for each in part.micro_batches)
+
+
+def restarts(part: Part) -> list[Event]:
+    """A loader that is run through anew in the middle of a window."""
+    return [each for each in part.inside("data_begin") if each.details.get("again")]
+
+
+@judge
+def never_cleared(measured: Measured) -> Iterator[Verdict]:
+    began = [_began(part) for window in measured.windows[1:] for part in window.parts if part.micro_batches]
+    if not began:
+        yield Verdict(
+            "GA206", "not measured", "Whether gradients are cleared shows in the second window; there is none."
+        )
+    elif "kept" in began:
+        message = "The gradients were not cleared after the step: the next window began with the gradients of the last."
+        yield Verdict("GA206", "proven", message)
+    elif all(each in ("cleared", "none") for each in began):
+        windows = f"{len(began)} later window{'' if len(began) == 1 else 's'}"
+        yield Verdict("GA206", "refuted", f"The gradients were cleared at the start of {windows}.")
+    else:
+        yield Verdict(
+            "GA206", "not measured", "The gradients were changed between windows, but neither kept nor cleared."
+        )
+
+
+def _began(part: Part) -> str:
+    states: dict[str, str] = part.values.get("began", {})
+    return states.get(str(part.optimizer), "none")
+
+
+@judge
+def first_window(measured: Measured) -> Iterator[Verdict]:
+    """GA203: the first step holds one micro-batch, or one too many, the next ones k."""
+    lengths = [len(window.parts[0].micro_batches) for window in measured.complete]
+    same = len({window.parts[0].optimizer for window in measured.complete}) == 1
+    if len(lengths) < 2 or not same or max(lengths) == 1:
+        why = "It takes two windows of one optimizer, of more than one micro-batch, to tell."
+        yield Verdict("GA203", "not measured", why)
+        return
+    first, k = lengths[0], lengths[1]
+    shown = ", ".join(map(str, lengths[:6]))
+    if k > 1 and first in (1, k + 1) and first != k and all(each == k for each in lengths[1:2]):
+        message = (
+            f"The windows hold {shown} micro-batches: the first step comes {'too early' if first < k else 'late'}."
+        )
+        yield Verdict("GA203", "proven", message)
+    elif first == k:
+        yield Verdict("GA203", "refuted", f"The windows hold {shown} micro-batches.")
+    else:
+        yield Verdict("GA203", "not measured", f"The windows hold {shown} micro-batches, no pattern of an early step.")
+
+
+def parts_of(measured: Measured) -> list[Part]:
+    return [part for window in measured.windows for part in window.parts if part.micro_batches]
+
+
+def why_short(parts: list[Part]) -> str:
+    if not parts:
+        return "No backward ran."
+    return "Every window had one micro-batch; inside of a longer one there is more to see."
+
+
+def times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
