@@ -15,7 +15,10 @@ from firstfault.library import Library
 from firstfault.patterns import gated
 
 NANS = frozenset(("loss-nan", "eval-loss-nan"))
-NAN_WORDS = ("nan", "NaN", "NAN", "inf", "Inf", "INF")
+# A value that is no number; Megatron counts its "nan iterations" on every line.
+NO_NUMBER = gated(
+    r"[:=|\s][\s\"'\[(]{0,8}-?(?:nan|NaN|NAN|[Ii]nf|INF)\b(?! iter)", "nan", "NaN", "NAN", "inf", "Inf", "INF"
+)
 # Exceptions that a NaN brings about: by their class, or by the words of their message.
 BROUGHT = frozenset(
     ("multinomial-probs", "assert-bce", "assert-index", "assert-label", "assert-embedding", "device-assert",
@@ -31,7 +34,7 @@ REASON = "No line of the text reports an error; the printed numbers show it."
 
 def weigh(failures: list[Failure], curves: Curves, library: Library, ranks: Ranks) -> list[Failure]:
     """The failures with the NaN of the curves among them, those left out that the loss got over."""
-    if not any(word in line.text for line in curves.log.lines for word in NAN_WORDS):
+    if not any(NO_NUMBER.search(line.text) for line in curves.log.lines):
         return failures
     kept = [each for each in failures if not _got_over(each, curves)]
     if not any(each.signature.category == "numerics-silent" for each in kept):

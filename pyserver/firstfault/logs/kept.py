@@ -5,9 +5,10 @@ with much around them, the first ones and the last one of each shape.
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from firstfault.logs.lines import LONGEST, Piece
+from firstfault.logs.sampler import Sample
 from firstfault.logs.shapes import DROPPED, MANY, Hot
 
 # Of each file of many at least a few lines.
@@ -118,6 +119,11 @@ class Kept:
         if len(self._before) == 2:
             self._before[0].slim()
         self._before.append(block)
+
+    def add(self, samples: Iterable[Sample]) -> None:
+        """Lines that another one chose; they are few, and cost nothing of the allowance."""
+        for each in samples:
+            self._lines.setdefault(each.place, (each.number, [each.line]))
 
     def pieces(self) -> Iterator[Piece]:
         """What was kept, in the order of the source."""

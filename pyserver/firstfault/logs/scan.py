@@ -3,8 +3,8 @@
 A line's shape is what is left of it without digits and punctuation. A training log of gigabytes has few shapes, and a
 shape that stood in many blocks carries no news; blocks that hold only such shapes are neither decoded nor walked.
 The careful reader gets the head and the tail, the first lines of each shape with their surroundings, and the first and
-the last ones of each shape that can hold a literal of a signature, however common it is. What one job keeps is bounded;
-of all other lines only the ends are counted. A job that is small as a whole is read whole.
+the last ones of each shape that can hold a literal of a signature, however common it is, and a sample of the lines with
+a loss. What one job keeps is bounded; of all other lines only the ends are counted. A small job is read whole.
 """
 
 import os
@@ -22,6 +22,8 @@ SMALL = 1 << 20
 LONGEST_BLOCK = 1 << 20
 # What the lines that a large job keeps may cost (see ``kept.cost``). A file may take half of what is left.
 JOB_COST = 30_000
+# How many lines of metrics are kept of the first large file, and of each of many.
+SAMPLES, FEWEST_SAMPLES = 256, 8
 
 
 class Job:
@@ -101,18 +103,24 @@ def _drained(held: list[bytes], more: Iterator[bytes]) -> Iterator[bytes]:
 
 def _selected(datas: Iterator[bytes], counter: Counter) -> Iterator[Piece]:
     from firstfault.logs.kept import Block, Kept
+    from firstfault.logs.sampler import Sampler
     from firstfault.logs.shapes import DROPPED, Shapes
 
     job = counter.job
     shapes = job.shapes = job.shapes or Shapes()
     kept = Kept(job.left // 2, job.large_files)
+    sampler = Sampler(max(SAMPLES // (1 + job.large_files), FEWEST_SAMPLES))
     job.large_files += 1
     number, place, last = 1, 0, b""
     for data in datas:
         stripped = data.translate(None, DROPPED)
-        kept.take(Block(number, place, data), shapes.news(stripped))
+        news = shapes.news(stripped)
+        kept.take(Block(number, place, data), news)
+        sampler.look(news)
+        sampler.take(place, number, data)
         number, place = number + stripped.count(b"\n"), place + len(data)
         last = data
     counter.lines = number - 1 if last.endswith(b"\n") else number
+    kept.add(sampler.samples())
     yield from kept.pieces()
     job.left = max(job.left - kept.spent, 0)
