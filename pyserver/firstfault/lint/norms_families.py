@@ -44,27 +44,26 @@ def has_batch_norm(family: str) -> bool:
 
 def _families(script: Script) -> Iterator[BatchNorm]:
     for call in script.nodes(ast.Call):
-        name = next((each for each in _model_names(script, call) if has_batch_norm(each)), None)
-        if name is None or _has_own_norm(script, call):
-            continue
-        if may_be_reached(script, call):
+        named = model_name(script, call)
+        words = _strings(script, named) if isinstance(named, ast.expr) else [named] if named else []
+        name = next((each for each in words if has_batch_norm(each)), None)
+        if name is not None and not has_own_norm(script, call) and may_be_reached(script, call):
             yield BatchNorm(call, "family", name)
 
 
-def _model_names(script: Script, call: ast.Call) -> list[str]:
-    """What the call builds, by the name that the library gives it."""
+def model_name(script: Script, call: ast.Call) -> ast.expr | str | None:
+    """What the call builds, by the name that the library gives it, or the expression that holds the name."""
     qualified = script.qualified(call.func)
     if qualified.rpartition(".")[2] == "create_model" and qualified.startswith("timm"):
-        named = call.args[0] if call.args else keyword(call, "model_name")
-        return _strings(script, named) if named is not None else []
+        return call.args[0] if call.args else keyword(call, "model_name")
     looked_up = _looked_up(script, call, qualified)
     if looked_up is not None:
-        return [each for each in _strings(script, looked_up) if each[:1].islower()]
+        return looked_up
     torchvision = _TORCHVISION.fullmatch(qualified)
     if torchvision:
-        return [torchvision[1]] if torchvision[1][0].islower() else []
+        return torchvision[1] if torchvision[1][0].islower() else None
     smp = _SMP_MODELS.fullmatch(qualified)
-    return _encoders(script, call) if smp and smp[1][0].isupper() else []
+    return _encoder(call) if smp and smp[1][0].isupper() else None
 
 
 def _looked_up(script: Script, call: ast.Call, qualified: str) -> ast.expr | None:
@@ -79,13 +78,12 @@ def _looked_up(script: Script, call: ast.Call, qualified: str) -> ast.expr | Non
     return None
 
 
-def _encoders(script: Script, call: ast.Call) -> list[str]:
+def _encoder(call: ast.Call) -> ast.expr | str:
     """The encoder of a segmentation model; its decoder follows the same habit, with the same switch."""
-    named = keyword(call, "encoder_name") or (call.args[0] if call.args else None)
-    return _strings(script, named) if named is not None else [_DEFAULT_ENCODER]
+    return keyword(call, "encoder_name") or (call.args[0] if call.args else _DEFAULT_ENCODER)
 
 
-def _has_own_norm(script: Script, call: ast.Call) -> bool:
+def has_own_norm(script: Script, call: ast.Call) -> bool:
     """``norm_layer=`` with something that is not BatchNorm, or that the text does not tell."""
     given = keyword(call, "norm_layer")
     return given is not None and not is_batch_norm_class(script, given)

@@ -1,10 +1,12 @@
-"""BatchNorm in a module of the workspace that the training script imports its model from."""
+"""BatchNorm in a module of the workspace that the training script imports its model from, or that a setting names."""
 
 import ast
 from typing import NamedTuple
 
+from firstfault.lint.config_values import Setting, config_value, setting_name
 from firstfault.lint.norms import BatchNorm, batch_norms
-from firstfault.lint.norms_families import families
+from firstfault.lint.norms_choice import may_be_reached
+from firstfault.lint.norms_families import families, has_batch_norm, has_own_norm, model_name
 from firstfault.lint.norms_trained import Builders
 from firstfault.lint.script import Script
 from firstfault.lint.workspace import Workspace
@@ -20,12 +22,30 @@ class Sibling(NamedTuple):
     script: Script
     norm: BatchNorm
     used: ast.expr
+    setting: Setting | None = None  # the line of a settings file that names the model
 
 
-def sibling_norm(script: Script, model: Builders, workspace: Workspace, hops: int = _HOPS) -> Sibling | None:
+def configured_norm(
+    script: Script, model: Builders | None, workspace: Workspace, home: Script | None = None
+) -> tuple[BatchNorm, Setting] | None:
+    """A call that builds a model by a name that a settings file of the project tells: one with BatchNorm."""
+    for call in script.nodes(ast.Call):
+        named = model_name(script, call)
+        key = setting_name(named) if isinstance(named, ast.expr) else ""
+        if not key or has_own_norm(script, call) or not (model is None or model.hold(call)):
+            continue
+        setting = config_value(home or script, key, workspace)
+        if setting is not None and has_batch_norm(setting.value) and may_be_reached(script, call):
+            return BatchNorm(call, "family", setting.value), setting
+    return None
+
+
+def sibling_norm(
+    script: Script, model: Builders, workspace: Workspace, hops: int = _HOPS, home: Script | None = None
+) -> Sibling | None:
     """The first BatchNorm behind the names that the model's builders import, one or two files away."""
     for name, used in [each for each in model.imported.items() if _is_called(script, *each)][:_MOST_NAMES]:
-        found = _behind(script, name, workspace, hops)
+        found = _behind(script, name, workspace, hops, home or script)
         if found is not None and isinstance(used, ast.expr):
             return found._replace(used=used)
     return None
@@ -38,19 +58,16 @@ def _is_called(script: Script, name: str, used: ast.AST) -> bool:
     return not library and isinstance(parent, ast.Call) and parent.func is used
 
 
-def _behind(script: Script, name: str, workspace: Workspace, hops: int) -> Sibling | None:
+def _behind(script: Script, name: str, workspace: Workspace, hops: int, home: Script) -> Sibling | None:
     defined = workspace.definition(name, script)
     if defined is None:
         return None
     module, definition = defined
-    if hops == 1 and not _may_have(module):
-        return None
     built = Builders(module, [definition])
     for norm in (*batch_norms(module), *families(module)):
         if built.hold(norm.node) and norm.kind != "parameter groups":
             return Sibling(module, norm, norm.node)
-    return sibling_norm(module, built, workspace, hops - 1) if hops > 1 else None
-
-
-def _may_have(module: Script) -> bool:
-    return bool(batch_norms(module) or families(module))
+    configured = configured_norm(module, built, workspace, home)
+    if configured is not None:
+        return Sibling(module, configured[0], configured[0].node, configured[1])
+    return sibling_norm(module, built, workspace, hops - 1, home) if hops > 1 else None

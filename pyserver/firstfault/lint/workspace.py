@@ -43,13 +43,24 @@ class Workspace:
         self._siblings: dict[Script, list[Script]] = {}
         self._roots: dict[str, str] = {}
 
+    def text(self, path: str) -> str | None:
+        """The text of a file as it stands in the editor, else on disk; None where it cannot be read as text."""
+        path = os.path.abspath(path)
+        return self.overlay[path] if path in self.overlay else _read(path)
+
+    def names(self, folder: str) -> list[str]:
+        """The files and folders of a folder, those that are not saved yet among them; [] where there is none."""
+        folder = os.path.abspath(folder)
+        unsaved = {os.path.basename(path) for path in self.overlay if os.path.dirname(path) == folder}
+        try:
+            return sorted({*os.listdir(folder), *unsaved})
+        except OSError:
+            return sorted(unsaved)
+
     def script(self, path: str) -> Script | None:
         """The script of a path, or None where there is none that can be read and parsed."""
-        path = os.path.abspath(path)
-        text = self.overlay.get(path)
-        if text is None:
-            text = _read(path)
-        return _parsed(text, path) if text is not None else None
+        text = self.text(path)
+        return _parsed(text, os.path.abspath(path)) if text is not None else None
 
     def module(self, name: str, importer: Script) -> Script | None:
         """The sibling module that an import in a script names: ``data``, ``src.models``, ``.losses``."""

@@ -80,8 +80,9 @@ neither removes it.
 
 ## Limits
 
-- A finding rests on the text: a constructor in the file is a warning; a model family known to come with BatchNorm, a
-  module of the workspace that has it, or a window that is 1 by default, is a hint.
+- A finding rests on the text. It is a warning where the window is known to be larger than 1: a constructor in the
+  file or in a module of the workspace, a model family known to come with BatchNorm, also where a settings file beside
+  the script names it. Where the window is 1 by default, or its size is not told, a family or another module is a hint.
 - Silent where the model is frozen as far as the file tells (`.eval()` on the layers or the model, a freezing function,
   FrozenBatchNorm), where the layers are replaced, where a normalisation is chosen by a setting that the file does not
   decide, and for meta-learning, where a task is a batch of its own on purpose.
@@ -101,11 +102,13 @@ import re
 from collections.abc import Iterable, Iterator
 
 from firstfault.lint.bindings import keyword, number
+from firstfault.lint.config_values import Setting, config_value, setting_name
+from firstfault.lint.facts import stated_window
 from firstfault.lint.norms import BatchNorm, batch_norms
 from firstfault.lint.norms_families import families
 from firstfault.lint.norms_fixes import freeze, group_norm, is_corrected, momentum
 from firstfault.lint.norms_frozen import frozen_parts, is_frozen, is_held, set_aside
-from firstfault.lint.norms_siblings import Sibling, sibling_norm
+from firstfault.lint.norms_siblings import Sibling, configured_norm, sibling_norm
 from firstfault.lint.norms_trained import Builders, builders, builders_of
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.script import Script
@@ -141,6 +144,7 @@ def _windows(script: Script) -> Iterator[tuple[Window, TrainingLoop | None]]:
             size = keyword(call, name)
             if size is not None and script.qualified(call.func).endswith(owner):
                 window = Window("framework", size, script.span(size), script.text(size), size, number(script, size))
+                window = stated_window(script, window) or window
                 if _may_exceed_one(script, window):
                     yield window, None
 
@@ -170,8 +174,11 @@ def _hit(
     model = builders(script, loop)
     layers = _layers(script, model)
     if not layers:
+        configured = configured_norm(script, model, workspace)
+        if configured is not None:
+            return _configured_hit(script, workspace, window, loop, configured, seen)
         sibling = sibling_norm(script, model, workspace) if model else None
-        return _sibling_hit(script, window, loop, sibling, seen) if sibling else None
+        return _sibling_hit(script, workspace, window, loop, sibling, seen) if sibling else None
     first = min(layers, key=lambda each: _RANK[each.kind])
     if first.node in seen:
         return None
@@ -206,8 +213,9 @@ def _is_all_here(script: Script, model: Builders) -> bool:
 
 
 def _severity(script: Script, layers: list[BatchNorm], window: Window) -> Severity:
-    """A constructor in the file is proof; a family's name, or a window that nobody has opened yet, is not."""
-    if window.default_one or all(each.kind == "family" for each in layers) or is_corrected(script, layers):
+    """A constructor in the file is proof; a family's name counts where the window is open; else it is advice."""
+    by_name = all(each.kind == "family" for each in layers)
+    if window.default_one or (by_name and not _is_open(window)) or is_corrected(script, layers):
         return "hint"
     return "warning"
 
@@ -248,8 +256,48 @@ def _fixes(script: Script, layers: list[BatchNorm], window: Window, loop: Traini
     return tuple(each for each in offered if each is not None)
 
 
+def _configured_hit(
+    script: Script,
+    workspace: Workspace,
+    window: Window,
+    loop: TrainingLoop | None,
+    found: tuple[BatchNorm, Setting],
+    seen: set[ast.AST],
+) -> Hit | None:
+    norm, setting = found
+    if norm.node in seen:
+        return None
+    seen.add(norm.node)
+    named = Related(setting.path, setting.line, f"`{setting.value}` is named here")
+    fix = freeze(script, loop) if loop else None
+    related = (named, *_related(script, window, loop))
+    severity = _elsewhere(script, window, workspace)
+    return Hit(script.span(norm.node), severity, _message(norm, window), related, (fix,) if fix else ())
+
+
+def _elsewhere(script: Script, window: Window, workspace: Workspace) -> Severity:
+    """The evidence is in another file: a warning where the window is open, a hint where it may be of one."""
+    return "warning" if _is_open(window) or _is_opened_by_settings(script, window, workspace) else "hint"
+
+
+def _is_open(window: Window) -> bool:
+    return window.size is not None and window.size > 1 and not window.default_one
+
+
+def _is_opened_by_settings(script: Script, window: Window, workspace: Workspace) -> bool:
+    """``accum: 4`` in the settings file that the script reads."""
+    name = setting_name(window.size_node) if window.size_node is not None else ""
+    told = config_value(script, name, workspace) if name and not _is_open(window) else None
+    return told is not None and told.value.isdigit() and int(told.value) > 1
+
+
 def _sibling_hit(
-    script: Script, window: Window, loop: TrainingLoop | None, sibling: Sibling, seen: set[ast.AST]
+    script: Script,
+    workspace: Workspace,
+    window: Window,
+    loop: TrainingLoop | None,
+    sibling: Sibling,
+    seen: set[ast.AST],
 ) -> Hit | None:
     """The finding stands at the window, which is what this file adds to the layers of the other one."""
     if sibling.norm.node in seen:
@@ -261,6 +309,9 @@ def _sibling_hit(
         f"{_window_text(window)} alone, so the accumulated gradient is not the full batch's."
     )
     here = Related(script.path, script.line(sibling.used), "the model that the optimizer trains")
-    there = Related(sibling.script.path, sibling.script.line(built.node), "its BatchNorm")
+    there = [Related(sibling.script.path, sibling.script.line(built.node), "its BatchNorm")]
+    if sibling.setting is not None:
+        there.append(Related(sibling.setting.path, sibling.setting.line, f"`{sibling.setting.value}` is named here"))
     fix = freeze(script, loop) if loop else None
-    return Hit(window.span, "hint", message, (here, there, *_related(script, window, loop)[1:]), (fix,) if fix else ())
+    related = (here, *there, *_related(script, window, loop)[1:])
+    return Hit(window.span, _elsewhere(script, window, workspace), message, related, (fix,) if fix else ())
