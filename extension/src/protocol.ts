@@ -67,12 +67,23 @@ export interface Missing {
   how: string;
 }
 
+export interface Attempt {
+  attempt: number;
+  signature: string | null;
+  title: string;
+  rank: Rank | null;
+  exception: string;
+  message: string;
+  evidence: Evidence[];
+}
+
 export interface Read {
   files: number;
   lines: number;
   bytes: number;
   ranks: number[];
   seconds: number;
+  skipped: string[];
 }
 
 /** What `firstfault/diagnose` answers. */
@@ -89,6 +100,7 @@ export interface Report {
   contradictions: string[];
   related: string[];
   read: Read;
+  earlier: Attempt[];
 }
 
 export interface CheckSettings {

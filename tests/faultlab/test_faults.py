@@ -37,6 +37,7 @@ class Fault(NamedTuple):
     message: str = ""
     logs: str = "*.log"
     or_signature: str | None = None
+    earlier: tuple[str, ...] = ()
 
 
 def under_torchrun(fault: str, culprit: int, ranks: int, *options: str, **environment: str) -> Callable[[Path], None]:
@@ -100,6 +101,12 @@ FAULTS = {
     "restarts used up": Fault(
         under_torchrun("restart-always", 1, 2, "--max-restarts=1", LOGLEVEL="INFO", **OWN_STORE),
         "established", "user-exception", 1, "value", "gauge 7 reports level -4 in attempt 1",
+        earlier=("gauge 7 reports level -4 in attempt 0",),
+    ),
+    "restarts used up, of which the launcher says nothing": Fault(
+        under_torchrun("restart-always", 1, 2, "--max-restarts=1", **OWN_STORE),
+        "established", "user-exception", 1, "value", "gauge 7 reports level -4 in attempt 1",
+        earlier=("gauge 7 reports level -4 in attempt 0",),
     ),
     "two agents": Fault(two_agents, "established", "user-exception", 2, "value", "gauge 7"),
     "spawn": Fault(spawn, "established", "user-exception", 1, "value", "gauge 7"),
@@ -147,6 +154,7 @@ def test_the_injected_fault_is_named(name: str, outputs: dict[str, Future[Path]]
     _check_evidence(report)
     if first is None:
         return
+    assert fault.earlier == () or fault.earlier == tuple(each.message for each in report.earlier)
     assert fault.message in first.message
     if fault.fault is not None:
         assert first.frame is not None and Path(first.frame.file).name == "job.py"

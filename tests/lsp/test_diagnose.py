@@ -117,7 +117,7 @@ def test_several_diagnoses_at_a_time(client: Client) -> None:
 
 def test_the_published_shapes_are_those_of_the_report() -> None:
     """What ``protocol.py`` promises to the extension is what ``report.py`` holds: same names, same nesting."""
-    for name in ("Evidence", "Frame", "Initiating", "Collateral", "Suspect", "Missing", "Read", "Report"):
+    for name in ("Evidence", "Frame", "Initiating", "Collateral", "Suspect", "Missing", "Attempt", "Read", "Report"):
         promised, held = get_type_hints(getattr(protocol, name)), get_type_hints(getattr(reports, name))
         assert list(promised) == [*(["schema"] if name == "Report" else []), *held], name
         for field, kind in held.items():

@@ -1,19 +1,23 @@
 """A log and the library in, a report out. ``diagnose`` reads no file, prints nothing and cannot fail."""
 
-from firstfault.diagnose.assemble import no_failure, read_of, report_of
+from firstfault.diagnose.assemble import attempt_of, no_failure, read_of, report_of
+from firstfault.diagnose.attempts import attempts_of, joined
 from firstfault.diagnose.causality import Verdict, decide
 from firstfault.diagnose.evidence import Case
 from firstfault.diagnose.failures import Failure, failures_of
-from firstfault.diagnose.progress import Course, course_of, last_attempt, shows_progress, went_on
+from firstfault.diagnose.progress import Course, course_of, went_on
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.recorded import report_of_dumps, with_dumps
 from firstfault.diagnose.report import Report
 from firstfault.library import Library
 from firstfault.logs.log import Log
 
+# A job that was started again a hundred times is told by its last attempts.
+MOST_EARLIER = 5
+
 
 def diagnose(log: Log, library: Library) -> Report:
-    """What failed first in the last attempt that the log shows; an earlier one where the last only echoes it.
+    """What failed first in the last attempt that the log shows, together with earlier ones where it only echoes them.
 
     Flight Recorder dumps among the files answer alone where the text shows no failure, and name the suspects where it
     only shows who waited.
@@ -25,11 +29,14 @@ def diagnose(log: Log, library: Library) -> Report:
 
 
 def _of_text(log: Log, library: Library) -> Report:
-    current, earlier = last_attempt(log)
-    report = _diagnose(current, library, log)
-    if earlier and (_only_echoes(report, library) if report.initiating else not shows_progress(current)):
-        return _diagnose(log, library, log)._replace(read=report.read)
-    return report
+    *before, last = attempts_of(log)
+    report = _diagnose(last, library, log)
+    while before and report.initiating and _only_echoes(report, library):
+        last = joined(log, [before.pop(), last])
+        report = _diagnose(last, library, log)
+    numbered = list(enumerate(before, start=1))[-MOST_EARLIER:]
+    earlier = tuple(attempt_of(number, _diagnose(each, library, each)) for number, each in numbered)
+    return report._replace(earlier=earlier)
 
 
 def _diagnose(log: Log, library: Library, whole: Log) -> Report:

@@ -4,7 +4,7 @@ from firstfault.diagnose.causality import Verdict
 from firstfault.diagnose.evidence import DEATHS, Choice, named, same
 from firstfault.diagnose.failures import Failure, script_of, user_frame
 from firstfault.diagnose.ranks import Ranks
-from firstfault.diagnose.report import Collateral, Evidence, Frame, Initiating, Missing, Read, Report
+from firstfault.diagnose.report import Attempt, Collateral, Evidence, Frame, Initiating, Missing, Read, Report
 from firstfault.library import Library, fill
 from firstfault.logs.log import Line, Log
 
@@ -54,6 +54,16 @@ def no_failure(log: Log, library: Library, ranks: Ranks) -> Report:
     signature = library.signatures["no-failure"]
     return Report(
         "no-failure", None, fill(signature.cause, {}), (), None, (), (), (), (), (), read_of(log, ranks)
+    )  # fmt: skip
+
+
+def attempt_of(number: int, report: Report) -> Attempt:
+    """In short, what an earlier attempt failed of."""
+    first = report.initiating
+    if first is None:
+        return Attempt(number, None, "", None, "", "", ())
+    return Attempt(
+        number, first.signature, first.title, first.rank, first.exception, first.message, first.evidence[:1]
     )  # fmt: skip
 
 
@@ -190,4 +200,5 @@ def read_of(log: Log, ranks: Ranks) -> Read:
         sum(file.bytes for file in log.files),
         tuple(sorted(ranks.known)),
         0.0,
+        log.problems,
     )

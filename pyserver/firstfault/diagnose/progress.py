@@ -1,7 +1,4 @@
-"""Did the run go on? A failure that was handled, and followed by progress to the end, is no failure.
-
-Also splits a log at the launcher's restarts: the last attempt is the one that is diagnosed.
-"""
+"""Did the run go on? A failure that was handled, and followed by progress to the end, is no failure."""
 
 import re
 from bisect import bisect_right
@@ -29,7 +26,6 @@ ENDED_BADLY = re.compile(
     r"ChildFailedError|Exited with exit code [1-9]|exits with return code = -?[1-9]|task \d+: (?:Exited|Killed|Aborted)"
     r"|Process group watchdog thread terminated|shutting down workers|Killing subprocess"
 )
-RESTART = gated(r"will restart worker group|Restarting worker group|Stopping worker group", flags=re.IGNORECASE)
 # How programs mark an error, whatever it is about.
 REPORTS = gated(
     r"(?:^|[\s\[|(:])(?:ERROR|CRITICAL|FATAL)(?:[\s\]|:)]|$)|^(?:[Ff]atal|[Ee]rror)(?: error)?: \S"
@@ -164,25 +160,3 @@ def _shape(line: Line) -> str:
     """A bar that is drawn again at the same count is no progress."""
     count = re.search(r"\d+/\d+", line.text)
     return count[0] if count else line.text
-
-
-def last_attempt(log: Log) -> tuple[Log, int]:
-    """The log from the launcher's last restart on, and how many attempts came before."""
-    attempts = sorted({stream.attempt for stream in log.streams if stream.attempt is not None})
-    if len(attempts) > 1:
-        own = {number for number, stream in enumerate(log.streams) if stream.attempt in (None, attempts[-1])}
-        return _only(log, lambda line: line.stream in own), len(attempts) - 1
-    restarts = [line.order for line in log.lines if RESTART.search(line.text)]
-    if not restarts:
-        return log, 0
-    return _only(log, lambda line: line.order > restarts[-1]), len(restarts)
-
-
-def _only(log: Log, keep: object) -> Log:
-    wanted = keep if callable(keep) else lambda line: True
-    return log._replace(
-        lines=tuple(line for line in log.lines if wanted(line)),
-        raised=tuple(each for each in log.raised if wanted(each.blocks[-1].at)),
-        rows=tuple(row for row in log.rows if wanted(row.lines[0])),
-        exits=tuple(each for each in log.exits if wanted(each.at)),
-    )

@@ -116,7 +116,8 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield colour + BOLD, headline(report)
     if first is None:
         yield "", report.cause if report.read.lines else "The text is empty."
-        yield DIM, _read_line(report)
+        yield from _earlier(report)
+        yield from _reading(report)
         return
     yield "", f"Where:  {where(report, first)}"
     yield "", f"Do:     {_next_action(report)}"
@@ -125,9 +126,10 @@ def _lines(report: Report) -> Iterator[tuple[str, str]]:
     yield from _fixes(report)
     yield from _open_questions(report)
     yield from _followers(report, first)
+    yield from _earlier(report)
     yield "", ""
     yield DIM, f"More: firstfault explain {first.signature}"
-    yield DIM, _read_line(report)
+    yield from _reading(report)
 
 
 def _next_action(report: Report) -> str:
@@ -210,6 +212,23 @@ def _followers(report: Report, first: Initiating) -> Iterator[tuple[str, str]]:
     for each in collateral:
         ranks = f" ({_ranks(each.ranks)})" if each.ranks else ""
         yield DIM, f"  {each.reason}{ranks}"
+
+
+def _earlier(report: Report) -> Iterator[tuple[str, str]]:
+    if report.earlier:
+        yield "", ""
+        yield BOLD, "Earlier attempts"
+    for each in report.earlier:
+        what = f"{each.exception.rsplit('.', 1)[-1]}: {each.message}" if each.exception else each.title
+        who = "" if each.rank is None else "all ranks: " if each.rank == "all" else f"rank {each.rank}: "
+        place = f" ({each.evidence[0].file}:{each.evidence[0].line})" if each.evidence else ""
+        yield DIM, f"  Attempt {each.attempt}: {who}{_shortened(what or 'no failure in this text')}{place}"
+
+
+def _reading(report: Report) -> Iterator[tuple[str, str]]:
+    for problem in report.read.skipped:
+        yield YELLOW, f"Skipped: {problem}"
+    yield DIM, _read_line(report)
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:

@@ -58,12 +58,27 @@ class Missing(NamedTuple):
     how: str
 
 
+class Attempt(NamedTuple):
+    """An attempt before the one that is reported on, and what failed first in it; ``signature`` is None if nothing."""
+
+    attempt: int
+    signature: str | None
+    title: str
+    rank: Rank
+    exception: str
+    message: str
+    evidence: tuple[Evidence, ...]
+
+
 class Read(NamedTuple):
+    """``skipped`` names what was not read, or not to its end, and why."""
+
     files: int
     lines: int
     bytes: int
     ranks: tuple[int, ...]
     seconds: float
+    skipped: tuple[str, ...] = ()
 
 
 class Report(NamedTuple):
@@ -78,6 +93,7 @@ class Report(NamedTuple):
     contradictions: tuple[str, ...]
     related: tuple[str, ...]
     read: Read
+    earlier: tuple[Attempt, ...] = ()
 
 
 def to_json(report: Report) -> dict[str, Any]:

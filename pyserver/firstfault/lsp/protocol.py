@@ -11,6 +11,7 @@ EXPLAIN = "firstfault/explain"
 
 SECTION = "firstfault"  # of the settings, in the client's configuration
 SOURCE = "firstfault"  # of the diagnostics, as the Problems list shows it
+UNUSED_IGNORE = "unused-ignore"  # the code of a comment that silences nothing
 
 Rank = int | Literal["all"]
 
@@ -77,12 +78,23 @@ class Missing(TypedDict):
     how: str
 
 
+class Attempt(TypedDict):
+    attempt: int
+    signature: str | None
+    title: str
+    rank: Rank | None
+    exception: str
+    message: str
+    evidence: list[Evidence]
+
+
 class Read(TypedDict):
     files: int
     lines: int
     bytes: int
     ranks: list[int]
     seconds: float
+    skipped: list[str]
 
 
 class Report(TypedDict):
@@ -100,11 +112,17 @@ class Report(TypedDict):
     contradictions: list[str]
     related: list[str]
     read: Read
+    earlier: list[Attempt]
 
 
 class CheckSettings(TypedDict, total=False):
     enabled: bool
     disabledRules: list[str]
+    select: list[str] | None
+    exclude: list[str]
+    severity: dict[str, str]
+    variableLength: bool | None
+    gradAccumulation: int | None
 
 
 class Settings(TypedDict, total=False):
