@@ -78,6 +78,11 @@ class Part(NamedTuple):
         last = len(self.micro_batches)
         return [each for each in self.events if each.name in names and 0 < each.after < last and not each.stepped]
 
+    @property
+    def restarts(self) -> list[Event]:
+        """A loader that is run through anew in the middle of the window: it holds the end of one epoch and more."""
+        return [each for each in self.inside("data_begin") if each.details.get("again")]
+
     def named(self, *names: str) -> list[Event]:
         return [each for each in self.events if each.name in names]
 
@@ -89,6 +94,11 @@ class Window(NamedTuple):
     @property
     def world(self) -> int:
         return max(part.world for part in self.parts)
+
+    @property
+    def length(self) -> int:
+        """Micro-batches on each rank: k."""
+        return len(self.parts[0].micro_batches)
 
     @property
     def complete(self) -> bool:
@@ -114,6 +124,11 @@ class Measured(NamedTuple):
     @property
     def complete(self) -> list[Window]:
         return [window for window in self.windows if window.complete]
+
+    @property
+    def regular(self) -> list[Window]:
+        """The complete windows that lie within one epoch."""
+        return [window for window in self.complete if not any(part.restarts for part in window.parts)]
 
 
 def measured(ended: str, processes: Iterable[Process], finished: bool = True) -> Measured:

@@ -85,6 +85,12 @@ def terms(window: Window) -> list[Term]:
     return [term for term in found if any(row.loss.weight for row in term.rows)]
 
 
+def usual_length(windows: list[Window]) -> int:
+    """The number of micro-batches that most windows have; of two the later one, since the first may be off."""
+    lengths = [window.length for window in windows]
+    return max(reversed(lengths), key=lengths.count, default=0)
+
+
 def is_close(mass: float, wanted: float, tolerance: float) -> bool:
     return abs(mass / wanted - 1) <= tolerance
 

@@ -91,27 +91,25 @@ def cleared_in_window(measured: Measured) -> Iterator[Verdict]:
 
 
 def _dropped(part: Part) -> int:
-    return 0 if restarts(part) else sum(each.dropped for each in part.micro_batches)
-
-
-def restarts(part: Part) -> list[Event]:
-    """A loader that is run through anew in the middle of a window."""
-    return [each for each in part.inside("data_begin") if each.details.get("again")]
+    return 0 if part.restarts else sum(each.dropped for each in part.micro_batches)
 
 
 @judge
 def never_cleared(measured: Measured) -> Iterator[Verdict]:
-    began = [_began(part) for window in measured.windows[1:] for part in window.parts if part.micro_batches]
+    parts = [part for window in measured.windows[1:] for part in window.parts if part.micro_batches]
+    began = [_began(part) for part in parts]
     if not began:
         yield Verdict(
             "GA206", "not measured", "Whether gradients are cleared shows in the second window; there is none."
         )
     elif "kept" in began:
-        message = "The gradients were not cleared after the step: the next window began with the gradients of the last."
-        yield Verdict("GA206", "proven", message)
-    elif all(each in ("cleared", "none") for each in began):
-        windows = f"{len(began)} later window{'' if len(began) == 1 else 's'}"
-        yield Verdict("GA206", "refuted", f"The gradients were cleared at the start of {windows}.")
+        number = began.count("kept")
+        yield Verdict(
+            "GA206", "proven", f"{number} of {len(began)} windows began with the gradients of the window before."
+        )
+    elif all(each in ("cleared", "cleared later", "none") for each in began):
+        windows = f"{len(began)} window{'' if len(began) == 1 else 's'}"
+        yield Verdict("GA206", "refuted", f"The gradients were cleared at the start of {windows}, or within.")
     else:
         yield Verdict(
             "GA206", "not measured", "The gradients were changed between windows, but neither kept nor cleared."
@@ -120,7 +118,9 @@ def never_cleared(measured: Measured) -> Iterator[Verdict]:
 
 def _began(part: Part) -> str:
     states: dict[str, str] = part.values.get("began", {})
-    return states.get(str(part.optimizer), "none")
+    state = states.get(str(part.optimizer), "none")
+    cleared = any(each.details.get("optimizer") == part.optimizer for each in part.named("cleared"))
+    return "cleared later" if state == "kept" and cleared else state
 
 
 @judge

@@ -2,10 +2,9 @@
 
 from collections.abc import Iterator
 
-from firstfault.prove.judges.cadence import restarts
-from firstfault.prove.measured import Event, Measured, Part, Window
+from firstfault.prove.measured import Event, Measured, Part
 from firstfault.prove.verdict import Verdict, judge
-from firstfault.prove.weights import is_close, terms
+from firstfault.prove.weights import is_close, terms, usual_length
 
 _MANY = 4  # times as many micro-batches as the windows before; then the open one is no longer about to close
 _NONE = 16  # micro-batches without any step; fewer may be a script that was ended early
@@ -16,10 +15,10 @@ def leftover(measured: Measured) -> Iterator[Verdict]:
     """GA201: micro-batches that no step used, or that entered the first step of the next epoch."""
     stepped = [part for window in measured.complete for part in window.parts]
     open_ = [part for window in measured.windows for part in window.parts if not part.stepped and part.micro_batches]
-    mixed = [part for part in stepped if restarts(part)]
+    mixed = [part for part in stepped if part.restarts]
     if mixed:
         yield Verdict("GA201", "proven", _mixed(mixed[0]))
-    elif measured.finished and stepped and open_:
+    elif measured.finished and stepped and open_ and len(open_[0].micro_batches) <= usual_length(measured.complete):
         message = (
             f"The script ended with {_micro_batches(len(open_[0].micro_batches))} that no step used; the steps before "
             f"used {len(stepped[0].micro_batches)} each."
@@ -30,7 +29,7 @@ def leftover(measured: Measured) -> Iterator[Verdict]:
 
 
 def _mixed(part: Part) -> str:
-    at = restarts(part)[-1].after
+    at = part.restarts[-1].after
     k = len(part.micro_batches)
     if part.micro_batches[at - 1].dropped:
         return f"{_micro_batches(at)} at the end of an epoch reached no step: their gradients were cleared."
@@ -60,17 +59,17 @@ def _no_leftover(measured: Measured, stepped: list[Part]) -> Verdict:
 @judge
 def short_window(measured: Measured) -> Iterator[Verdict]:
     """GA202: fewer micro-batches, and still divided by the full number."""
-    windows = measured.complete
-    k = max((_length(window) for window in windows), default=0)
-    short = [window for window in windows[1:] if _length(window) < k and terms(window)]
-    full = [window for window in windows if _length(window) == k and terms(window)]
+    windows = [window for window in measured.regular if terms(window)]
+    k = usual_length(windows)
+    short = [window for window in windows[1:] if window.length < k]
+    full = [window for window in windows if window.length == k]
     if not short or not full:
         yield Verdict(
             "GA202", "not measured", "No window was shorter than the others; measure up to the end of an epoch."
         )
         return
     last = short[-1]
-    r, mass, usual = _length(last), terms(last)[0].mass, terms(full[0])[0].mass
+    r, mass, usual = last.length, terms(last)[0].mass, terms(full[0])[0].mass
     summed = f"weight x targets adds up to {mass:.4g} in a window of {_micro_batches(r)}, to {usual:.4g} in one of {k}"
     if is_close(mass, usual * r / k, 0.01):
         yield Verdict("GA202", "proven", f"A short window is divided by the full number: {summed}.")
@@ -83,7 +82,7 @@ def short_window(measured: Measured) -> Iterator[Verdict]:
 @judge
 def never_closes(measured: Measured) -> Iterator[Verdict]:
     """GA214: backward goes on, and no step comes."""
-    lengths = [_length(window) for window in measured.complete]
+    lengths = [window.length for window in measured.complete]
     open_ = [len(p.micro_batches) for window in measured.windows for p in window.parts if not p.stepped]
     backwards = max([measured.open_backwards, *open_])
     if not lengths and backwards >= _NONE:
@@ -125,10 +124,6 @@ def _lengths(schedule: Event, epoch: int, k: int) -> Verdict:
     if length % steps == 0 and length % epoch:
         return Verdict("GA208", "refuted", f"{told}.")
     return Verdict("GA208", "not measured", f"{told}: how many epochs are meant is not known.")
-
-
-def _length(window: Window) -> int:
-    return len(window.parts[0].micro_batches)
 
 
 def _micro_batches(number: int) -> str:

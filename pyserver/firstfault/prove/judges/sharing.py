@@ -45,6 +45,8 @@ def _at_step(parts: list[Part]) -> Verdict:
 
 
 def _missing(part: Part) -> Verdict:
+    if any(not each["backward"] for each in _syncs(part)):
+        return Verdict("GA304", "refuted", "Sharing was turned off in some micro-batches of a window.")
     shared, k = sum(each["forward"] for each in _syncs(part)), len(part.micro_batches)
     message = f"{shared} of {k} micro-batches of a window shared the gradients; the last alone has to."
     return Verdict("GA304", "proven" if shared == k else "refuted", message, quiet=True)

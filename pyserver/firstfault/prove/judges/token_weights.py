@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from firstfault.prove.measured import Measured
 from firstfault.prove.verdict import Verdict, judge
-from firstfault.prove.weights import RATIO, Row, Term, is_close, terms
+from firstfault.prove.weights import RATIO, Row, Term, is_close, terms, usual_length
 
 _MEANS = ("GA101", "GA105", "GA106", "GA301")
 _SCALES = ("GA102", "GA103", "GA104", "GA302")
@@ -105,7 +105,8 @@ def scales(measured: Measured) -> Iterator[Verdict]:
     if reason:
         yield from (Verdict(code, "not measured", reason) for code in _SCALES)
         return
-    full = [term for term in known if term.micro_batches == max(each.micro_batches for each in known)]
+    usual = usual_length(measured.regular)
+    full = [term for term in known if term.window.length == usual]
     k, world = full[0].micro_batches, full[0].window.world
     unknown = _why_unknown(full, k, world)
     if unknown:
@@ -185,7 +186,7 @@ def _window_of(k: int, world: int) -> str:
 
 def _known(measured: Measured) -> tuple[list[Term], str | None]:
     """The losses of all complete windows, or why there are none."""
-    windows = measured.complete
+    windows = measured.regular
     if not windows:
         return [], _no_window(measured)
     found = [term for window in windows for term in terms(window)]
