@@ -91,6 +91,7 @@ ${this.#collateral()}
 ${this.#suspects()}
 ${verdict !== "symptom-only" && this.#missing()}
 ${this.#contradictions()}
+${this.#earlier()}
 ${this.#related()}
 ${this.#read()}
 </main>
@@ -201,6 +202,17 @@ ${evidence.length > 0 && html`<details><summary>${count(evidence.length, "line")
     return section("Does not fit together", html`<ul>${contradictions.map((each) => html`<li>${each}</li>`)}</ul>`);
   }
 
+  #earlier(): Markup | false {
+    const { earlier } = this.#report;
+    if (!earlier.length) return false;
+    const entries = earlier.map(({ attempt, rank, exception, message, title, evidence }) => {
+      const what = exception === "" ? title || "no failure in this text" : `${exception}: ${message}`;
+      const who = rank === null ? "" : rank === "all" ? "all ranks: " : `rank ${rank}: `;
+      return html`<li><p>Attempt ${attempt}: ${who}${what}</p>${evidence.length > 0 && this.#evidence(evidence)}</li>`;
+    });
+    return section("Earlier attempts", html`<ul class="plain">${entries}</ul>`);
+  }
+
   #related(): Markup | false {
     const { initiating, related } = this.#report;
     const ids = [...new Set([...(initiating?.signature ? [initiating.signature] : []), ...related])];
@@ -215,10 +227,11 @@ ${evidence.length > 0 && html`<details><summary>${count(evidence.length, "line")
   }
 
   #read(): Markup {
-    const { files, lines, bytes, ranks, seconds } = this.#report.read;
+    const { files, lines, bytes, ranks, seconds, skipped } = this.#report.read;
     const parts = [count(files, "file"), count(lines, "line"), size(bytes)];
     if (ranks.length) parts.push(ranksText(ranks));
-    return html`<footer>Read ${parts.join(", ")} in ${duration(seconds)}, on this machine only.</footer>`;
+    const left = skipped.map((each) => html`<br>Skipped: ${each}`);
+    return html`<footer>Read ${parts.join(", ")} in ${duration(seconds)}, on this machine only.${left}</footer>`;
   }
 
   // ---------------------------------------------------------------------------------------- parts

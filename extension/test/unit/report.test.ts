@@ -34,7 +34,8 @@ const established: Report = {
   missing: [],
   contradictions: ["Two lines give rank 2 different hosts."],
   related: ["peer-gone"],
-  read: { files: 1, lines: 1204, bytes: 88_000, ranks: [0, 1, 2, 3], seconds: 0.04 },
+  read: { files: 1, lines: 1204, bytes: 88_000, ranks: [0, 1, 2, 3], seconds: 0.04, skipped: [] },
+  earlier: [],
 };
 
 const symptom: Report = {
@@ -200,6 +201,19 @@ test("the rank is shown as it is known", () => {
   assert.match(where("all", "stated", [0, 1]), /^every rank /);
   assert.match(where(null, null, [0, 1]), /^rank not stated /);
   assert.match(where(null, null, []), /^node7 /);
+});
+
+test("earlier attempts and what was not read are told", () => {
+  const evidence = [{ file: "/job/run.log", line: 4, text: "ValueError: 7" }];
+  const failed = { attempt: 1, signature: "user-exception", title: "An exception", rank: 1, exception: "ValueError" };
+  const nothing = { attempt: 2, signature: null, title: "", rank: null, exception: "", message: "", evidence: [] };
+  const earlier = [{ ...failed, message: "7", evidence }, nothing];
+  const read = { ...established.read, skipped: ["core.7 is a binary file, not a log."] };
+  const all = words(page({ ...established, earlier, read }).html);
+  assert.match(all, /Earlier attempts Attempt 1: rank 1: ValueError: 7 run\.log:4/);
+  assert.match(all, /Attempt 2: no failure in this text/);
+  assert.match(all, /Skipped: core\.7 is a binary file/);
+  assert.ok(!words(page(established).html).includes("Earlier attempts"));
 });
 
 test("escapes of the terminal are not shown, other control characters are", () => {
