@@ -61,7 +61,7 @@ def _blocked(measured: Measured, limits: Limits) -> Iterator[Finding]:
             "The gradient of all samples at once is zero.", "Let build() and batch(n) give a model that learns."
         )
     noise = measured["noise"]
-    if limits.apart(noise["reseeded"]):
+    if (noise["reseeded"] or 0.0) >= max(1e-8 if limits.double else 5e-5, 10 * (noise["repeated"] or 0.0)):
         yield Missing(
             f"Random with dropout off: with other random numbers A is {number(noise['reseeded'])} off itself.",
             "Turn off in build() what draws random numbers (noise, drop path, sampling).",
@@ -85,6 +85,10 @@ def _empty(measured: Measured) -> str:
 
 
 def _findings(measured: Measured, limits: Limits) -> Iterator[Finding]:
+    ledger = measured["ledger"]
+    if ledger["steps_at_once"] and ledger["steps"] != 1:
+        yield _steps_fault(ledger["steps"], measured["micro_batches"])
+        return  # the gradient of the first step is not that of the window; that is no second fault
     common = _common_mode(measured, limits)
     if common:
         yield common
@@ -233,22 +237,26 @@ def _layers(names: list[str]) -> str:
     return names[0] or "BatchNorm" if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
+def _steps_fault(steps: int, size: int) -> Fault:
+    reason = f"The optimizer steps {steps} times in a window of {size} micro-batches; once is right."
+    return Fault("loop-fault", _LOOP, ("GA203", "GA214"), reason)
+
+
+_LOOP = "The loop does not do once per window what it should"
+
+
 def _ledger(measured: Measured, limits: Limits) -> Iterator[Finding]:
     """What a gradient does not show: how often things happened in one window."""
     ledger, size = measured["ledger"], measured["micro_batches"]
-    title = "The loop does not do once per window what it should"
-    if ledger["steps_at_once"] and ledger["steps"] != 1:
-        reason = f"The optimizer steps {ledger['steps']} times in a window of {size} micro-batches."
-        yield Fault("loop-fault", title, ("GA203", "GA214"), reason)
-    elif ledger["rates"] != ledger["rates_at_once"]:
+    if ledger["rates"] != ledger["rates_at_once"]:
         rates = [", ".join(f"{each:g}" for each in ledger[name]) for name in ("rates", "rates_at_once")]
         reason = (
             f"After one window of {size} micro-batches the learning rate is {rates[0]}, after one batch {rates[1]}."
         )
-        yield Fault("loop-fault", title, ("GA207",), reason)
+        yield Fault("loop-fault", _LOOP, ("GA207",), reason)
     if limits.apart(ledger["next_window"]):
         reason = f"The next window starts with gradients of this one: {number(ledger['next_window'])} off."
-        yield Fault("loop-fault", title, ("GA206", "GA201"), reason)
+        yield Fault("loop-fault", _LOOP, ("GA206", "GA201"), reason)
 
 
 # ------------------------------------------------------------------------------------------ what a reader must know

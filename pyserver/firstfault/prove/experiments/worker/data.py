@@ -54,8 +54,8 @@ def copied(batch: Any, dtype: torch.dtype) -> Any:
     return mapped(batch, renew)
 
 
-def with_equal_targets(batch: Any, count: int, block: int) -> Any | None:
-    """Inputs as they are; labels, masks and lengths of the first ``block`` samples again and again.
+def with_equal_targets(batch: Any, count: int, block: int, source: int) -> Any | None:
+    """Inputs as they are; labels, masks and lengths of one block of samples again and again.
 
     So every micro-batch has the same denominator, whatever the loss divides by, and still its own gradient.
     """
@@ -63,7 +63,7 @@ def with_equal_targets(batch: Any, count: int, block: int) -> Any | None:
     if len(paths) < 2:
         return None
     varied = min(paths, key=lambda path: _INPUTS.index(path[-1]) if path[-1] in _INPUTS else len(_INPUTS))
-    again = torch.arange(count) % block
+    again = torch.arange(count) % block + source * block
 
     def repeat(path: Path, leaf: Any) -> Any:
         if path == varied or not _is_rows(leaf, count):

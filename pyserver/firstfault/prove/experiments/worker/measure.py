@@ -65,7 +65,7 @@ def measure(plan: Plan, wrap: Wrap | None = None) -> dict[str, Any]:
         given = variable(probe, plan.samples, plan.micro_batches)
         objective, named = (probe.objective, "objective()") if probe.objective else recognised(trial, given.whole)
         uneven = _legs(trial, objective, given, at_once)
-        even = _control(trial, objective, plan, given)
+        even = _control(trial, objective, plan, uneven)
         scale = _scale(even)
         return {
             "torch": str(torch.__version__),
@@ -137,11 +137,11 @@ def _legs(trial: Trial, objective: Objective | None, samples: Samples, at_once: 
     )
 
 
-def _control(trial: Trial, objective: Objective | None, plan: Plan, given: Samples) -> Legs | None:
+def _control(trial: Trial, objective: Objective | None, plan: Plan, uneven: Legs) -> Legs | None:
     """The first control whose micro-batches really count the same."""
     if plan.micro_batches == 1:
         return None
-    for samples in controls(load(plan.path), given, plan.samples, plan.micro_batches):
+    for samples in controls(load(plan.path), uneven.samples, plan.samples, plan.micro_batches, largest(uneven.counts)):
         try:
             legs = _legs(trial, objective, samples)
         except ProbeFault:
@@ -154,6 +154,10 @@ def _control(trial: Trial, objective: Objective | None, plan: Plan, given: Sampl
         if samples.kind == "uniform()":
             raise ProbeFault(f"uniform() gives micro-batches that count {_listed(counts)} targets; they must be equal.")
     return None
+
+
+def largest(counts: list[float] | None) -> int:
+    return max(range(len(counts)), key=counts.__getitem__) if counts else 0
 
 
 def _listed(counts: list[float]) -> str:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from firstfault.prove.experiments.worker.control import seed
+
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 entered: list[Callable[[str], None]] = []  # told which of the user's functions runs, in case it hangs
 _MOST_FRAMES, _MOST_CHARACTERS = 8, 2000
@@ -42,6 +44,7 @@ def load(path: str) -> Probe:
     module = ModuleType(os.path.splitext(shown)[0])
     module.__file__ = path
     sys.modules[module.__name__] = module
+    seed(0)
     call(f"The probe {shown}", exec, _compiled(path, shown), module.__dict__)
     found = {name: getattr(module, name, None) for name in Probe._fields}
     for name in ("build", "batch"):

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from firstfault.prove.experiments.worker import compare
 from firstfault.prove.experiments.worker.data import checksum
-from firstfault.prove.experiments.worker.measure import Plan, laboratory
+from firstfault.prove.experiments.worker.measure import Plan, laboratory, largest
 from firstfault.prove.experiments.worker.objective import Objective, recognised, reference
 from firstfault.prove.experiments.worker.protocol import ProbeFault, load
 from firstfault.prove.experiments.worker.samples import Samples, controls, variable
@@ -62,7 +62,8 @@ def _check_equal_data(given: Samples) -> None:
 
 
 def _control(trial: Trial, objective: Objective, plan: Plan, given: Samples, rank: int) -> dict[str, Any] | None:
-    for samples in controls(load(plan.path), given, plan.samples, plan.ranks * plan.micro_batches):
+    source = largest(reference(trial, objective, given.whole, given.parts).counts)
+    for samples in controls(load(plan.path), given, plan.samples, plan.ranks * plan.micro_batches, source):
         counts = reference(trial, objective, samples.whole, samples.parts).counts
         if max(counts) - min(counts) <= 1e-9 * max(counts):
             return _compared(trial, objective, samples, plan, rank, None)

@@ -24,17 +24,20 @@ def variable(probe: Probe, count: int, parts: int) -> Samples:
     return _cut(probe, "batch()", call("batch()", probe.batch, count), count, parts)
 
 
-def controls(probe: Probe, given: Samples, count: int, parts: int) -> Iterator[Samples]:
-    """Candidates, the best first; whether one really equalises the denominator is for the caller to see."""
+def controls(probe: Probe, given: Samples, count: int, parts: int, source: int = 0) -> Iterator[Samples]:
+    """Candidates, the best first; whether one really equalises the denominator is for the caller to see.
+
+    Targets are those of the micro-batch number ``source``: of one that has some.
+    """
     if probe.uniform is not None:
         seed(0)
         yield _cut(probe, "uniform()", call("uniform()", probe.uniform, count), count, parts)
         return
     block = count // parts
-    equal = _with_equal_targets(given.whole, count, block)
+    equal = _with_equal_targets(given.whole, count, block, source)
     if equal is not None:
         yield _by_rows("equal-targets", equal, count, parts)
-    yield Samples("repeated", *_repeated(probe, given, count, parts))
+    yield Samples("repeated", *_repeated(probe, given, count, parts, source))
 
 
 def _cut(probe: Probe, name: str, batch: Any, count: int, parts: int) -> Samples:
@@ -55,21 +58,21 @@ def _by_rows(name: str, batch: Any, count: int, parts: int) -> Samples:
     return Samples(name, batch, cut, rows(batch, range(count - 1, -1, -1), count))
 
 
-def _with_equal_targets(whole: Any, count: int, block: int) -> Any:
+def _with_equal_targets(whole: Any, count: int, block: int, source: int) -> Any:
     try:
         check_rows(whole, count)
     except ProbeFault:  # a collate() that packs: its batches have no rows
         return None
-    return with_equal_targets(whole, count, block)
+    return with_equal_targets(whole, count, block, source)
 
 
-def _repeated(probe: Probe, given: Samples, count: int, parts: int) -> tuple[Any, list[Any], Any]:
-    """The first micro-batch again and again: equal in every way, so BatchNorm cannot be seen on it."""
+def _repeated(probe: Probe, given: Samples, count: int, parts: int, source: int) -> tuple[Any, list[Any], Any]:
+    """One micro-batch again and again: equal in every way, so BatchNorm cannot be seen on it."""
     block = count // parts
     if probe.collate is None:
-        whole = rows(given.whole, [place % block for place in range(count)], count)
+        whole = rows(given.whole, [source * block + place % block for place in range(count)], count)
     else:
         seed(0)
-        samples = call("batch()", probe.batch, count)[:block]
+        samples = call("batch()", probe.batch, count)[source * block : (source + 1) * block]
         whole = call("collate()", probe.collate, samples * parts)
-    return whole, [given.parts[0]] * parts, whole
+    return whole, [given.parts[source]] * parts, whole
