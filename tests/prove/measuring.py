@@ -22,6 +22,7 @@ class Warm:
 
     def __init__(self, talk: IO[str], answers: IO[str]) -> None:
         self._talk, self._answers = talk, answers
+        self.versions: dict[str, str] = json.loads(answers.readline())  # of what was imported
 
     def measure(self, script: Path, windows: int = 2, ranks: int = 1) -> Measured:
         with tempfile.TemporaryDirectory() as folder:
@@ -35,15 +36,16 @@ class Warm:
 
 
 @contextlib.contextmanager
-def warm(imports: str = "") -> Iterator[Warm]:
-    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {**os.environ, "PYTHONPATH": path, "FIRSTFAULT_WARM": imports, "ACCELERATE_USE_CPU": "1"}
+def warm(imports: str = "", first: str | None = None) -> Iterator[Warm]:
+    """`imports` are done before the forks, `first` is a folder that comes before the installed packages."""
+    path = os.pathsep.join(filter(None, [first, str(HERE), os.environ.get("PYTHONPATH")]))
+    settings = {"FIRSTFAULT_WARM": imports, "ACCELERATE_USE_CPU": "1", "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, "PYTHONPATH": path, **settings}
     command = [sys.executable, str(HERE / "warm.py")]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, cwd=HERE
     ) as process:
         assert process.stdin is not None and process.stdout is not None
-        assert json.loads(process.stdout.readline()) == "ready"
         yield Warm(process.stdin, process.stdout)
         process.stdin.close()
 

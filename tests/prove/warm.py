@@ -9,6 +9,7 @@ import json
 import os
 import runpy
 import sys
+import tempfile
 import traceback
 from typing import Any
 
@@ -22,14 +23,17 @@ from firstfault.prove.messages import read_plan
 def main() -> None:
     torch.set_num_threads(1)
     torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)  # the first optimizer imports a thousand modules
-    for name in filter(None, os.environ.get("FIRSTFAULT_WARM", "").split(",")):
+    names = [name for name in os.environ.get("FIRSTFAULT_WARM", "").split(",") if name]
+    for name in names:
         __import__(name)
-    print(json.dumps("ready"), flush=True)
+    packages = {name.partition(".")[0] for name in names}
+    print(json.dumps({name: sys.modules[name].__version__ for name in packages}), flush=True)
     for line in sys.stdin:
         job = json.loads(line)
         children = [_fork(job, rank) for rank in range(job["ranks"])]
         statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
         print(json.dumps(statuses), flush=True)
+    os._exit(0)  # nothing here is worth tidying up, and libraries take their time
 
 
 def _fork(job: dict[str, Any], rank: int) -> int:
@@ -51,6 +55,7 @@ def _run(job: dict[str, Any], rank: int) -> int:
     if job["ranks"] > 1:
         world = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": job["ranks"], "MASTER_PORT": job["port"]}
         os.environ.update({"MASTER_ADDR": "127.0.0.1", **{name: str(value) for name, value in world.items()}})
+    tempfile.tempdir = job["folder"]  # it is removed with what a script leaves behind
     plan = read_plan(job["folder"])
     assert plan is not None
     atexit._clear()

@@ -1,0 +1,99 @@
+"""What trainers do to the weight of a target: real ones, tiny models with random weights, nothing is downloaded."""
+
+import hashlib
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from measuring import Warm, warm
+
+from firstfault.prove.gradients import gradient
+from firstfault.prove.measured import Measured
+from firstfault.prove.verdict import verdict_for, verdicts
+from firstfault.prove.weights import terms
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAINER = "transformers.trainer,transformers.models.llama.modeling_llama"
+SCRIPTS = Path(__file__).parent / "frameworks"
+RIGHT = ("hf_builtin", "hf_sum_loss", "hf_ranks", "lightning_equal", "lightning_manual", "fabric_sum")
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Warm]:
+    with warm(f"{TRAINER},accelerate,lightning") as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def old_trainer() -> Iterator[Warm]:
+    with warm(TRAINER, first=str(_installed("trainer-4-46"))) as started:
+        yield started
+
+
+@pytest.mark.parametrize("script", RIGHT)
+def test_a_right_loop_is_not_accused(script: str, process: Warm) -> None:
+    measured = _measure(script, process)
+    found = verdicts(measured)
+    assert not [each for each in found if each.state == "proven"]
+    assert verdict_for("GA102", found).state == "refuted"
+    for window in measured.complete:
+        (term,) = terms(window)
+        seen = gradient(window)
+        assert term.ratio == pytest.approx(1, abs=1e-3) and term.mass == pytest.approx(1, abs=1e-3)
+        assert seen is not None and (seen.cosine > 1 - 1e-5 or script == "lightning_equal")
+
+
+@pytest.mark.parametrize("script", ["accelerate_mean", "lightning_mean", "fabric_mean"])
+def test_a_mean_of_means(script: str, process: Warm) -> None:
+    measured = _measure(script, process)
+    verdict = verdict_for("GA101", verdicts(measured))
+    assert verdict.state == "proven"
+    assert verdict_for("GA102", verdicts(measured)).state == "refuted"
+    (term,) = terms(measured.complete[0])
+    assert term.ratio == pytest.approx(21 / 2) and term.mass == pytest.approx(1)
+    seen = gradient(measured.complete[0])
+    assert seen is not None and seen.error > 0.5 and seen.cosine < 0.9
+
+
+def test_a_mean_from_compute_loss_is_not_divided_by_the_trainer(process: Warm) -> None:
+    """In all releases since 4.46: the mass is the number of micro-batches."""
+    measured = _measure("hf_mean_loss", process)
+    assert verdict_for("GA102", verdicts(measured)).state == "proven"
+    (term,) = terms(measured.complete[0])
+    seen = gradient(measured.complete[0])
+    assert term.mass == pytest.approx(4)
+    assert seen is not None and seen.kept_scale < 1, "the Trainer clips, and hides a part of the fault"
+
+
+def test_the_trainer_of_transformers_4_46(old_trainer: Warm) -> None:
+    assert old_trainer.versions["transformers"] == "4.46.3"
+    for script, mass in (("hf_builtin", 1), ("hf_sum_loss", 1), ("hf_mean_loss", 4)):
+        measured = _measure(script, old_trainer)
+        (term,) = terms(measured.complete[0])
+        assert (term.ratio, term.mass) == (pytest.approx(1, abs=1e-4), pytest.approx(mass, rel=1e-4)), script
+        assert verdict_for("GA102", verdicts(measured)).state == ("refuted" if mass == 1 else "proven")
+
+
+def _measure(script: str, process: Warm) -> Measured:
+    measured = process.measure(SCRIPTS / f"{script}.py", ranks=2 if script == "hf_ranks" else 1)
+    assert len(measured.complete) == 2
+    assert not measured.notes
+    return measured
+
+
+def _installed(group: str) -> Path:
+    """The packages of a dependency group in a folder of their own, put there once."""
+    pins = re.search(rf"^{group} = \[.*?^\]", (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.M | re.S)
+    assert pins is not None
+    folder = ROOT / "build" / f"{group}-{hashlib.sha256(pins[0].encode()).hexdigest()[:12]}"
+    if not folder.exists():
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=ROOT / "build") as fresh:
+            command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--disable-pip-version-check"]
+            subprocess.run([*command, "--target", f"{fresh}/new", "--group", group], check=True, cwd=ROOT)
+            Path(fresh, "new").rename(folder)
+    return folder
