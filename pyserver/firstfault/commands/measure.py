@@ -5,6 +5,7 @@ import signal
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from firstfault.terminal import refuse, write
@@ -31,6 +32,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--timeout", type=float, default=600.0, metavar="S", help="seconds until the run is ended (default 600)"
     )
     measure.add_argument("--format", choices=["text", "json"], default="text", help="text (default), or JSON")
+    measure.add_argument("--picture", metavar="FILE", help="also write the weights of the targets as an SVG picture")
     measure.add_argument(
         "command", nargs="+", metavar="COMMAND", help="behind --, as you start it: python train.py ..."
     )
@@ -47,10 +49,24 @@ def run(arguments: "argparse.Namespace") -> int:
     judged = join(findings, found)
     from firstfault.prove.render import json_text, to_text
 
+    if arguments.picture and not _draw(arguments.picture, measured):
+        return 2
     write((json_text if arguments.format == "json" else to_text)(measured, judged))
     if any(each.state == "proven" for each in judged):
         return 1
     return 0 if measured.complete else 2
+
+
+def _draw(path: str, measured: "Measured") -> bool:
+    from firstfault.prove.picture import to_svg
+
+    try:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(to_svg(measured))
+    except OSError as error:
+        refuse(f"The picture could not be written: {path}: {error.strerror}.")
+        return False
+    return True
 
 
 def measure(command: Sequence[str], windows: int, timeout: float) -> "tuple[Measured, list[Verdict]]":
@@ -68,7 +84,8 @@ def findings_of(command: Sequence[str]) -> "list[Finding]":
     """What the lint says of the scripts that the command names."""
     from firstfault.lint.check import check_paths
 
-    scripts = [each for each in command if each.endswith(".py") and os.path.isfile(each)]
+    modules = [name.replace(".", os.sep) + ".py" for flag, name in pairwise(command) if flag == "-m"]
+    scripts = [each for each in (*command, *modules) if each.endswith(".py") and os.path.isfile(each)]
     return [each for each in check_paths(scripts).findings if each.code[:2] in ("GA", "BN", "CL")]
 
 
@@ -110,11 +127,13 @@ def _say_before(command: Sequence[str], windows: int) -> None:
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
     """A terminal that closes, or a kill, ends the measured processes too: both become what Ctrl-C is."""
+    numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
     def interrupt(*_: object) -> None:
+        for number in numbers:  # a second Ctrl-C must not stop the cleaning up
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield

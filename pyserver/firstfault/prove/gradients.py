@@ -10,6 +10,7 @@ from typing import NamedTuple
 from firstfault.prove.measured import Window
 
 _ROUNDING = 1e-5  # relative; sums of float32 over ranks and micro-batches stay well below it
+_TELLING = 100  # times the rounding; accumulation.md, section 3.3
 Sketch = list[float]
 
 
@@ -46,6 +47,16 @@ def gradient(window: Window) -> Gradient | None:
         *_beside(applied[0], arrived),
         apart=max(_norm(_minus(each, applied[0])) for each in applied) / _norm(applied[0]),
     )
+
+
+def difference(window: Window) -> str:
+    """A sentence on the gradient of a step that is not the wanted one; nothing where it is, or was not measured."""
+    found = gradient(window)
+    if found is None or found.error <= _TELLING * found.noise:
+        return ""
+    if found.kept_cosine > 0.999 and abs(found.kept_scale - 1) > 0.001:  # clipped: the length says nothing
+        return f" The gradient of that step has a cosine of {found.cosine:.3g} with the wanted one."
+    return f" The gradient of that step is {found.error:.0%} away from the wanted one (cosine {found.cosine:.3g})."
 
 
 def _beside(one: Sketch, other: Sketch) -> tuple[float, float, float]:

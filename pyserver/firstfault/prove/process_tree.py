@@ -5,6 +5,7 @@ each process shows the environment it was started with, and the private folder i
 descendants are followed from parent to child, together with the processes that announced themselves.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -15,27 +16,27 @@ from collections.abc import Iterable
 _GRACE = 3.0  # seconds between asking and forcing
 
 
-def end_tree(root: int, mark: str, announced: Iterable[int] = ()) -> None:
-    """End whatever is left of the command: first asked, then forced."""
+def end_tree(root: int, reaped: bool, mark: str, announced: Iterable[int] = ()) -> None:
+    """End whatever is left of the command: first asked, then forced. ``reaped``: the root's number may be another's."""
     if os.name != "posix":
         _end_on_windows(root)
         return
     known = set(announced)
     for number in (signal.SIGTERM, signal.SIGKILL):
-        if not _signal_all(root, mark, known, number):
+        if not _signal_all(root, reaped and sys.platform == "linux", mark, known, number):
             return
         deadline = time.monotonic() + _GRACE
         while time.monotonic() < deadline and _alive(root, mark, known):
             time.sleep(0.05)
 
 
-def _signal_all(root: int, mark: str, known: set[int], number: int) -> bool:
+def _signal_all(root: int, group_gone: bool, mark: str, known: set[int], number: int) -> bool:
     """Whether there was anything to signal."""
-    try:
-        os.killpg(root, number)
-        found = True
-    except (ProcessLookupError, PermissionError):
-        found = False
+    found = False
+    if not group_gone:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(root, number)
+            found = True
     for pid in _alive(root, mark, known):
         found = True
         try:

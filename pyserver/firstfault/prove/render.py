@@ -68,7 +68,7 @@ def _rows(term: Term) -> Iterator[str]:
         share = row.loss.mass / term.mass if term.mass else 0.0
         right = row.loss.counted / term.counted
         cells = (f"{row.rank}", f"{row.micro_batch + 1}", f"{row.loss.targets:,}", f"{row.loss.weight:.6g}")
-        lines.append((*cells, f"{share:.1%}", f"{right:.1%}"))
+        lines.append((*cells, f"{share:.1%}", f"{right:.1%}{' (dropped before the step)' if row.dropped else ''}"))
     first = 0 if term.window.world > 1 else 1
     widths = [max(len(line[at]) for line in lines) for at in range(len(_COLUMNS))]
     for line in lines:
@@ -122,6 +122,7 @@ def _rows_json(term: Term) -> Iterator[dict[str, Any]]:
             "weight": row.loss.weight,
             "share": row.loss.mass / term.mass if term.mass else None,
             "right_share": row.loss.counted / term.counted,
+            "dropped": row.dropped,
         }
 
 

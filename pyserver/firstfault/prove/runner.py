@@ -76,7 +76,7 @@ def _run(
     try:
         reason = _wait(process, folder, timeout, cancelled)
     finally:  # also where the caller is interrupted
-        end_tree(process.pid, folder, [each.pid for each in received(folder)])
+        end_tree(process.pid, process.poll() is not None, folder, [each.pid for each in received(folder)])
         process.wait()
     processes = received(folder)
     ended = _sentence(reason, process.returncode, processes, windows, timeout)

@@ -22,6 +22,7 @@ class Row(NamedTuple):
     rank: int
     micro_batch: int
     loss: Loss
+    dropped: bool = False
 
 
 class Term(NamedTuple):
@@ -80,7 +81,7 @@ def terms(window: Window) -> list[Term]:
                 calls[loss.file, loss.line] += 1
                 key = (loss.file, loss.line, micro_batch.file, micro_batch.line, calls[loss.file, loss.line])
                 if loss.counted > 0 and abs(loss.weight) < float("inf"):
-                    rows.setdefault(key, []).append(Row(part.rank, number, loss))
+                    rows.setdefault(key, []).append(Row(part.rank, number, loss, micro_batch.dropped))
     found = [Term(window, key[0], key[1], tuple(each)) for key, each in rows.items()]
     return [term for term in found if any(row.loss.weight for row in term.rows)]
 

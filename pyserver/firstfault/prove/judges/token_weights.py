@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
+from firstfault.prove.gradients import difference
 from firstfault.prove.measured import Measured
 from firstfault.prove.verdict import Verdict, judge
 from firstfault.prove.weights import RATIO, Row, Term, is_close, terms, usual_length
@@ -68,6 +69,7 @@ def _unequal(term: Term) -> str:
         f"One target weighs up to {term.ratio:.4g} times as much as another: {_place(heavy, term)} has "
         f"{_units(heavy)} of weight {heavy.loss.weight:.4g}, {_place(light, term)} {_units(light)} of weight "
         f"{light.loss.weight:.4g}; in a mean over all of them each weighs {term.mass / term.counted:.4g}."
+        f"{difference(term.window)}"
     )
 
 
