@@ -56,7 +56,9 @@ def difference(window: Window) -> str:
         return ""
     if found.kept_cosine > 0.999 and abs(found.kept_scale - 1) > 0.001:  # clipped: the length says nothing
         return f" The gradient of that step has a cosine of {found.cosine:.3g} with the wanted one."
-    return f" The gradient of that step is {found.error:.0%} away from the wanted one (cosine {found.cosine:.3g})."
+    return (
+        f" The gradient of that step is {100 * found.error:.3g}% away from the wanted one (cosine {found.cosine:.3g})."
+    )
 
 
 def _beside(one: Sketch, other: Sketch) -> tuple[float, float, float]:
