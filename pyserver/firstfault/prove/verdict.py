@@ -38,6 +38,9 @@ def verdicts(measured: Measured) -> list[Verdict]:
     """All that can be said, by code; where two judges speak of one code, the one that knows more comes first."""
     order: dict[State, int] = {"proven": 0, "refuted": 1, "not measured": 2}
     found = [verdict for each in _judges() for verdict in each(measured)]
+    spoiled = [why for probe, why in measured.notes if probe == "boundaries"]
+    if spoiled:  # where one window ends and the next begins is not known
+        found = [each._replace(state="not measured", message=f"{spoiled[0].capitalize()}.") for each in found]
     return sorted(found, key=lambda each: (each.code, order[each.state]))
 
 

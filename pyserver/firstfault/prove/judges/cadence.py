@@ -36,6 +36,8 @@ def per_micro_batch(measured: Measured) -> Iterator[Verdict]:
             yield Verdict(call.code, "not measured", call.none)
         elif not long:
             yield Verdict(call.code, "not measured", why_short(parts))
+        elif call.code == "GA207" and (told := _as_long_as_micro_batches(parts)):
+            yield Verdict(call.code, "refuted", told)
         else:
             yield _cadence(call, long)
 
@@ -52,6 +54,18 @@ def _cadence(call: _Call, long: list[Part]) -> Verdict:
         )
         return Verdict(call.code, "proven", message, quiet=call.quiet)
     return Verdict(call.code, "refuted", f"{call.name} ran in no micro-batch but the last, in windows of {k}.")
+
+
+def _as_long_as_micro_batches(parts: list[Part]) -> str:
+    """A schedule that was made for micro-batches may step with each of them."""
+    lengths = {event.details.get("length") for part in parts for event in part.named("schedule")}
+    epochs = {event.details.get("length") for part in parts for event in part.named("data_begin")}
+    if len(lengths) != 1 or len(epochs) != 1:
+        return ""
+    length, epoch = lengths.pop(), epochs.pop()
+    if not length or not epoch or length % epoch:
+        return ""
+    return f"The schedule is made for {length:,} steps, and an epoch has {epoch:,} micro-batches: it counts those."
 
 
 def _too_early(part: Part, name: str) -> list[Event]:
@@ -77,6 +91,10 @@ def cleared_in_window(measured: Measured) -> Iterator[Verdict]:
     long = [part for part in parts if len(part.micro_batches) > 1 and part.stepped]
     if not long:
         yield from (Verdict(code, "not measured", why_short(parts)) for code in ("GA204", "GA205"))
+        return
+    if any(micro_batch.values.get("moved") for part in long for micro_batch in part.micro_batches):
+        why = "The weights change between the backward calls of a step, so these are not the micro-batches of a window."
+        yield from (Verdict(code, "not measured", why) for code in ("GA204", "GA205"))
         return
     worst = max(long, key=_dropped)
     k, dropped = len(worst.micro_batches), _dropped(worst)
