@@ -16,6 +16,7 @@ from firstfault.prove.verdict import Verdict, verdict_for, verdicts
 HERE = Path(__file__).parent
 FAULTY, RIGHT = (sorted((HERE / folder).glob("*.py")) for folder in ("faulty", "right"))
 WINDOWS = {"ga201": 4, "ga202": 4, "short_window_divided": 4, "two_optimizers": 4}  # until the data begins anew
+UNCLEAR = {"closure"}  # nothing can be said, and that is said
 # What else is wrong with a script, since one fault brings the other.
 BESIDE: dict[str, set[str]] = {}
 
@@ -42,7 +43,8 @@ def test_a_fault_is_proven_under_its_name(script: Path, process: Warm) -> None:
 def test_a_right_script_is_not_accused(script: Path, process: Warm) -> None:
     found = _verdicts(script, process)
     assert not [each for each in found if each.state == "proven"], _all(found)
-    assert [each for each in found if each.state == "refuted"], "something was measured"
+    if script.stem not in UNCLEAR:
+        assert [each for each in found if each.state == "refuted"], "something was measured"
 
 
 def _verdicts(script: Path, process: Warm) -> list[Verdict]:
@@ -51,7 +53,7 @@ def _verdicts(script: Path, process: Warm) -> list[Verdict]:
 
 def _measure(script: Path, process: Warm) -> Measured:
     windows = next((number for name, number in WINDOWS.items() if script.stem.startswith(name)), 2)
-    ranks = 2 if script.stem == "ranks" or script.stem.startswith("ga30") else 1
+    ranks = 2 if script.stem.startswith(("ranks", "ga30")) else 1
     return process.measure(script, windows, ranks)
 
 
