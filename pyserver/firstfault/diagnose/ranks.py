@@ -8,6 +8,7 @@ import re
 from functools import cached_property
 from typing import NamedTuple
 
+from firstfault.diagnose.mapping import told_in
 from firstfault.diagnose.report import RankBasis
 from firstfault.logs.log import Line, Log, Raised
 from firstfault.patterns import gated
@@ -42,9 +43,11 @@ class Ranks:
         self.log = log
         self.by_pid = {row.pid: row for row in log.rows if row.pid is not None}
         self.rows = {row.rank: row for row in log.rows}
+        self.told = told_in(log)
         self.local = self._local_ranks()
         self.by_device = _ranks_of_devices(log)
-        self.known = {*self.rows, *(stream.rank for stream in log.streams if stream.rank is not None), *_told(log)}
+        named = {stream.rank for stream in log.streams if stream.rank is not None}
+        self.known = {*self.rows, *named, *self.told.ranks, *_told(log)}
         self.one_node = self._one_node()
         hosts = {*(row.host for row in log.rows), *(stream.host for stream in log.streams)} - {None}
         self.one_host = self.one_node and len(hosts) == 1
@@ -61,6 +64,9 @@ class Ranks:
         rank = line.tags.rank if line.tags.rank is not None else stream.rank
         if rank is not None:
             return Owner(rank, "stated", line.tags.host or self._host(rank))
+        if line.stream in self.told.streams:
+            rank = self.told.streams[line.stream]
+            return Owner(rank, "inferred", line.tags.host or self._host(rank))
         if line.tags.local_rank is not None:
             return self.of_local(line.tags.local_rank, line.tags.host)
         captured = captured or {}
@@ -70,6 +76,10 @@ class Ranks:
             if pid is not None and str(pid).isdigit() and int(pid) in self.by_pid:
                 row = self.by_pid[int(pid)]
                 return Owner(row.rank, "inferred", row.host)
+            if pid is not None and str(pid).isdigit():
+                told = self.told.of_pid(line.tags.host, int(pid))
+                if told is not None:
+                    return Owner(told, "inferred", line.tags.host or self._host(told))
         if captured.get("only_rank"):
             return Owner(int(captured["only_rank"]), "inferred", line.tags.host)
         if line.tags.device is not None and line.tags.device in self.by_device:
@@ -135,12 +145,16 @@ class Ranks:
             if stream.rank is not None and stream.local_rank is not None:
                 found.setdefault((stream.host, stream.local_rank), set()).add(stream.rank)
                 found.setdefault((None, stream.local_rank), set()).add(stream.rank)
+        for (host, local_rank), rank in self.told.local.items():
+            found.setdefault((host, local_rank), set()).add(rank)
+            found.setdefault((None, local_rank), set()).add(rank)
         return found
 
     def _one_node(self) -> bool:
         """True where nothing in the text speaks of a second node."""
         pairs = [(row.rank, row.local_rank) for row in self.log.rows]
         pairs += [(each.rank, each.local_rank) for each in self.log.streams if each.rank is not None]
+        pairs += self.told.pairs
         hosts = {row.host for row in self.log.rows if row.host}
         return len(hosts) <= 1 and all(local is None or rank == local for rank, local in pairs)
 
