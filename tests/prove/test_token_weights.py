@@ -1,4 +1,4 @@
-"""The weight of a target, as each loss function of torch gives it; the probes without a runner, as the monitor has them."""
+"""The weight of a target, as each loss function of torch gives it; the probes without a runner, as in the monitor."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -68,12 +68,12 @@ def run() -> Iterator[Run]:
         (lambda w: nn.NLLLoss(ignore_index=2)(w.log_softmax(1), LABELS.clamp(min=0)), 4, 4, 1 / 4),
         (lambda w: F.binary_cross_entropy(w.sigmoid(), torch.ones(6, 3)), 18, 18, 1 / 18),
         (lambda w: nn.BCEWithLogitsLoss()(w, torch.ones(6, 3)), 18, 18, 1 / 18),
-        (lambda w: F.binary_cross_entropy_with_logits(w[0], torch.ones(3), torch.tensor([1.0, 0, 1]), reduction="sum") / 2,
+        (lambda w: F.binary_cross_entropy_with_logits(w[0], w.new_ones(3), w.new_tensor([1, 0, 1]), reduction="sum") / 2,
          2, 2, 1 / 2),
         (lambda w: F.mse_loss(w, torch.zeros(6, 3)), 18, 18, 1 / 18),
         (lambda w: nn.HuberLoss(reduction="sum")(w, torch.zeros(6, 3)) / 5, 18, 18, 1 / 5),
         (lambda w: F.kl_div(w.log_softmax(1), w.detach().softmax(1), reduction="batchmean"), 6, 6, 1 / 6),
-        (lambda w: F.ctc_loss(w.log_softmax(1)[:, None].repeat(1, 2, 1), torch.tensor([[1, 2], [2, 1]]), (6, 6), (2, 1)),
+        (lambda w: F.ctc_loss(w.log_softmax(1)[:, None].repeat(1, 2, 1), torch.tensor([[1, 2]] * 2), (6, 6), (2, 1)),
          2, 2, 1 / 2),
     ],
 )  # fmt: skip
@@ -180,7 +180,7 @@ def test_scripted_and_compiled_losses_still_work(run: Run) -> None:
 
     expected = loss(run.weights, LABELS)
     assert torch.equal(torch.jit.script(loss)(run.weights, LABELS), expected)
-    assert torch.equal(torch.compile(loss, backend="eager")(run.weights, LABELS), expected)
+    assert torch.equal(torch.compile(loss, backend="eager", fullgraph=True)(run.weights, LABELS), expected)
 
 
 def test_a_probe_that_fails_is_noted_and_the_script_goes_on(run: Run) -> None:

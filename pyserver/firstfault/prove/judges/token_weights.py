@@ -11,7 +11,8 @@ _MEANS = ("GA101", "GA105", "GA106", "GA301")
 _SCALES = ("GA102", "GA103", "GA104", "GA302")
 _NO_LOSS = (
     "No watched loss function took part (cross_entropy, nll_loss, binary_cross_entropy, ctc_loss, kl_div, mse_loss and "
-    "their relatives in torch.nn.functional); a fused loss or one of your own is not seen."
+    "their relatives in torch.nn.functional); a fused loss, a compiled one or one of your own "
+    "is not seen."
 )
 
 

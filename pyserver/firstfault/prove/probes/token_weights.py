@@ -55,9 +55,6 @@ def _watched(record: Record, name: str, original: Callable[..., Any]) -> Callabl
         output = original(*arguments, **named)
         if record.muted or not isinstance(output, torch.Tensor) or not output.requires_grad:
             return output
-        if _compiling():
-            record.not_measured("token_weights", "the loss is part of a graph that torch.compile made")
-            return output
         record.activity()
         follow(record, name, signature, arguments, named, output)
         return output
@@ -193,9 +190,3 @@ def _reduction(values: dict[str, Any]) -> str:
     if average is not None or reduce is not None:
         return "sum" if average is False else "mean"
     return "mean" if values.get("reduction") == "batchmean" else str(values.get("reduction", "mean"))
-
-
-def _compiling() -> bool:
-    compiler = getattr(torch, "compiler", None)
-    asked = getattr(compiler, "is_compiling", None) or getattr(compiler, "is_dynamo_compiling", None)
-    return bool(asked()) if asked else False
