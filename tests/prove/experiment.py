@@ -1,10 +1,14 @@
 """Runs a probe in this process, which has torch already, and judges it; probes are put together from short parts."""
 
+import os
+import sys
 import textwrap
+import traceback
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from firstfault.prove.experiments.verdict import Verdict, judge
+from firstfault.prove.experiments.worker import start
 from firstfault.prove.experiments.worker.measure import Plan, measure
 
 TAGGER = """
@@ -71,3 +75,40 @@ def proved(folder: Path, *parts: str, samples: int = 8, micro_batches: int = 4) 
 
 def codes(verdict: Verdict) -> list[str]:
     return [fault.code for fault in verdict.faults]
+
+
+class Forked:
+    """A child of this process in the place of a fresh interpreter: torch is there already, all else is real."""
+
+    def __init__(self, folder: str, arguments: list[str]) -> None:
+        self.returncode: int | None = None
+        self.pid = os.fork()
+        if not self.pid:
+            _become(folder, arguments)
+
+    def poll(self) -> int | None:
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        return self._reap(0)
+
+    def _reap(self, how: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, how)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+
+def _become(folder: str, arguments: list[str]) -> NoReturn:
+    status = 1
+    try:
+        os.setsid()
+        for number, path in ((1, os.devnull), (2, os.path.join(folder, "stderr" + "".join(arguments)))):
+            os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), number)
+        sys.stdout = sys.stderr = open(2, "w", closefd=False)  # noqa: SIM115 - until the end
+        sys.argv = [start.__file__, folder, *arguments]
+        start.main()
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    os._exit(status)

@@ -62,7 +62,7 @@ def _measured(setting: Setting, deadline: float, processes: list[list[str]], sin
         return _answer(setting, folder, ended, [each.poll() for each in started])
     finally:  # also where the caller is interrupted
         for process in started:
-            end_tree(process.pid, folder)
+            end_tree(process.pid, process.poll() is not None, folder)
             process.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
