@@ -15,6 +15,7 @@ from firstfault.prove.record import Record
 PROBES = ("boundaries", "gradient_state", "ledger", "token_weights")
 LABELS = torch.tensor([0, 2, -100, 1, 2, -100])
 CLASSES = torch.tensor([1.0, 2.0, 4.0])
+ONES = torch.ones(3)
 
 
 class Run:
@@ -68,7 +69,7 @@ def run() -> Iterator[Run]:
         (lambda w: nn.NLLLoss(ignore_index=2)(w.log_softmax(1), LABELS.clamp(min=0)), 4, 4, 1 / 4),
         (lambda w: F.binary_cross_entropy(w.sigmoid(), torch.ones(6, 3)), 18, 18, 1 / 18),
         (lambda w: nn.BCEWithLogitsLoss()(w, torch.ones(6, 3)), 18, 18, 1 / 18),
-        (lambda w: F.binary_cross_entropy_with_logits(w[0], w.new_ones(3), w.new_tensor([1, 0, 1]), reduction="sum") / 2,
+        (lambda w: F.binary_cross_entropy_with_logits(w[0], ONES, torch.tensor([1.0, 0, 1]), reduction="sum") / 2,
          2, 2, 1 / 2),
         (lambda w: F.mse_loss(w, torch.zeros(6, 3)), 18, 18, 1 / 18),
         (lambda w: nn.HuberLoss(reduction="sum")(w, torch.zeros(6, 3)) / 5, 18, 18, 1 / 5),

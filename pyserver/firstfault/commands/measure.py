@@ -3,7 +3,7 @@
 import os
 import signal
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from firstfault.lint import Finding
     from firstfault.prove.measured import Measured
-    from firstfault.prove.render import Judged
     from firstfault.prove.verdict import Verdict
 
 _BEFORE = """\
@@ -46,9 +45,10 @@ def run(arguments: "argparse.Namespace") -> int:
     _say_before(arguments.command, arguments.windows)
     with _ended_by_signals():
         measured, found = measure(arguments.command, arguments.windows, arguments.timeout)
-    judged = join(findings, found)
+    from firstfault.commands.joining import join
     from firstfault.prove.render import json_text, to_text
 
+    judged = join(findings, found, measured)
     if arguments.picture and not _draw(arguments.picture, measured):
         return 2
     write((json_text if arguments.format == "json" else to_text)(measured, judged))
@@ -87,34 +87,6 @@ def findings_of(command: Sequence[str]) -> "list[Finding]":
     modules = [name.replace(".", os.sep) + ".py" for flag, name in pairwise(command) if flag == "-m"]
     scripts = [each for each in (*command, *modules) if each.endswith(".py") and os.path.isfile(each)]
     return [each for each in check_paths(scripts).findings if each.code[:2] in ("GA", "BN", "CL")]
-
-
-def join(findings: "Iterable[Finding]", found: "list[Verdict]") -> "list[Judged]":
-    """Each finding with its verdict, then the faults that were measured and that no finding names."""
-    from firstfault.prove.render import Judged
-    from firstfault.prove.verdict import verdict_for
-
-    findings = list(findings)
-    judged, settled = [], set()
-    for finding in findings:
-        verdict = verdict_for(finding.code, found)
-        settled.add(verdict)
-        place = (finding.file, finding.span.start.line)
-        judged.append(Judged(finding.code, finding.name, verdict.state, verdict.message, *place, True))
-    names = {finding.code for finding in findings}
-    for verdict in found:
-        if verdict.state == "proven" and not verdict.quiet and verdict not in settled and verdict.code not in names:
-            judged.append(
-                Judged(verdict.code, _name(verdict.code), "proven", verdict.message, verdict.file, verdict.line, False)
-            )
-    order = ["proven", "refuted", "not measured"]
-    return sorted(judged, key=lambda each: order.index(each.state))
-
-
-def _name(code: str) -> str:
-    from firstfault.lint import all_rules
-
-    return next((rule.name for rule in all_rules() if rule.code == code), code)
 
 
 def _say_before(command: Sequence[str], windows: int) -> None:

@@ -50,11 +50,11 @@ class Term(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        return _spread(abs(row.loss.weight) for row in self.rows)
+        return spread(abs(row.loss.weight) for row in self.rows)
 
     @property
     def count_ratio(self) -> float:
-        return _spread(row.loss.counted for row in self.rows)
+        return spread(row.loss.counted for row in self.rows)
 
     @property
     def micro_batches(self) -> int:
@@ -96,6 +96,6 @@ def is_close(mass: float, wanted: float, tolerance: float) -> bool:
     return abs(mass / wanted - 1) <= tolerance
 
 
-def _spread(numbers: Iterable[float]) -> float:
+def spread(numbers: Iterable[float]) -> float:
     known = [each for each in numbers if each > 0]
     return max(known) / min(known) if known else 1.0

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from firstfault.prove.gradients import difference
 from firstfault.prove.measured import Measured
 from firstfault.prove.verdict import Verdict, judge
-from firstfault.prove.weights import RATIO, Row, Term, is_close, terms, usual_length
+from firstfault.prove.weights import RATIO, Row, Term, is_close, spread, terms, usual_length
 
 _MEANS = ("GA101", "GA105", "GA106", "GA301")
 _SCALES = ("GA102", "GA103", "GA104", "GA302")
@@ -60,7 +60,12 @@ def _name(term: Term) -> str:
         return "GA105"
     if all(row.loss.reduction == "none" for row in term.rows):
         return "GA106"
-    return "GA301" if term.micro_batches == 1 else "GA101"
+    return "GA301" if all(spread(counts) < RATIO for counts in _by_rank(term)) else "GA101"
+
+
+def _by_rank(term: Term) -> list[list[float]]:
+    ranks = dict.fromkeys(row.rank for row in term.rows)
+    return [[row.loss.counted for row in term.rows if row.rank == rank] for rank in ranks]
 
 
 def _unequal(term: Term) -> str:
@@ -110,17 +115,31 @@ def scales(measured: Measured) -> Iterator[Verdict]:
         return
     usual = usual_length(measured.regular)
     full = [term for term in known if term.window.length == usual]
+    full.sort(key=lambda term: (term.window.number, -len(term.rows), -abs(term.mass)))
     k, world = full[0].micro_batches, full[0].window.world
     unknown = _why_unknown(full, k, world)
     if unknown:
         yield from (Verdict(code, "not measured", unknown) for code in _SCALES)
         return
     first = full[0]
+    if _is_ambiguous(full, k):
+        why = (
+            f"{k} losses beside each other and {k} micro-batches: whole losses divided by {k}, or shares, is not known."
+        )
+        yield from (Verdict(code, "not measured", why) for code in _SCALES)
+        return
     if _is_right(full):
-        message = f"Weight x targets adds up to {first.mass:.4g} over {_window_of(k, world)}: the scale is right."
+        message = (
+            f"Weight x targets adds up to {_right_mass(full):.4g} over {_window_of(k, world)}: the scale is right."
+        )
         codes = (*(_SCALES[:3] if k > 1 else ()), *(_SCALES[3:] if world > 1 else ()))
         yield from (Verdict(code, "refuted", message, first.file, first.line) for code in codes)
         yield from _alone(k, world)
+        return
+    if not _is_alike(full):
+        told = ", ".join(f"{term.mass:.4g}" for term in _by_window(full)[0])
+        why = f"Several losses have scales of their own: weight x targets adds up to {told}."
+        yield from (Verdict(code, "not measured", why) for code in _SCALES)
         return
     yield from _named(first, k, world)
 
@@ -146,14 +165,34 @@ def _why_unknown(full: list[Term], k: int, world: int) -> str | None:
 
 def _is_right(full: list[Term]) -> bool:
     """One loss of mass 1, or several that share it: a loss beside it may have a weight of its own."""
-    by_window: dict[int, list[Term]] = {}
-    for term in full:
-        by_window.setdefault(term.window.number, []).append(term)
     return all(
         any(is_close(term.mass, 1, term.tolerance) for term in group)
         or is_close(sum(term.mass for term in group), 1, group[0].tolerance)
-        for group in by_window.values()
+        for group in _by_window(full)
     )
+
+
+def _right_mass(full: list[Term]) -> float:
+    group = _by_window(full)[0]
+    return min([*(term.mass for term in group), sum(term.mass for term in group)], key=lambda mass: abs(mass - 1))
+
+
+def _is_ambiguous(full: list[Term], k: int) -> bool:
+    """Losses of mass 1 each, as many as micro-batches: whole ones, or shares of 1/k that nothing divided."""
+    group = _by_window(full)[0]
+    return len(group) == k > 1 and all(is_close(term.mass, 1, term.tolerance) for term in group)
+
+
+def _is_alike(full: list[Term]) -> bool:
+    masses = [term.mass for term in _by_window(full)[0]]
+    return max(masses) - min(masses) <= 0.01 * abs(max(masses, key=abs))
+
+
+def _by_window(full: list[Term]) -> list[list[Term]]:
+    found: dict[int, list[Term]] = {}
+    for term in full:
+        found.setdefault(term.window.number, []).append(term)
+    return list(found.values())
 
 
 def _named(term: Term, k: int, world: int) -> Iterator[Verdict]:

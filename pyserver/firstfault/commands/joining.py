@@ -1,0 +1,75 @@
+"""Findings of the lint beside the verdicts of a measurement: proven, refuted, or not measured and why."""
+
+import ast
+import os
+from collections.abc import Iterable
+
+from firstfault.lint import Finding, all_rules
+from firstfault.lint.source import Unreadable, read_source
+from firstfault.prove.measured import Measured
+from firstfault.prove.render import Judged
+from firstfault.prove.verdict import Verdict, verdict_for
+
+_ORDER = ("proven", "refuted", "not measured")
+
+
+def join(findings: Iterable[Finding], found: list[Verdict], measured: Measured) -> list[Judged]:
+    """Each finding with its verdict, then the faults that were measured and that no finding names."""
+    findings = list(findings)
+    judged: list[Judged] = []
+    settled: set[Verdict] = set()
+    for finding in findings:
+        verdict = _not_run(finding, measured) or verdict_for(finding.code, found)
+        settled.add(verdict)
+        place = (finding.file, finding.span.start.line)
+        judged.append(Judged(finding.code, finding.name, verdict.state, verdict.message, *place, True))
+    named = {each.code for each in judged if each.state == "proven"}
+    for verdict in found:
+        if verdict.state == "proven" and not verdict.quiet and verdict not in settled and verdict.code not in named:
+            judged.append(Judged(verdict.code, _name(verdict.code), *verdict[1:5], False))
+    return sorted(judged, key=lambda each: _ORDER.index(each.state))
+
+
+def _not_run(finding: Finding, measured: Measured) -> Verdict | None:
+    """A loop that did not run is neither proven nor refuted by one that did."""
+    ran = {
+        micro_batch.line
+        for window in measured.windows
+        for part in window.parts
+        for micro_batch in part.micro_batches
+        if os.path.realpath(micro_batch.file) == os.path.realpath(finding.file)
+    }
+    if not ran or finding.cell is not None:
+        return None
+    own = _backward_lines(finding)
+    if not own or any(line in lines for line in ran for lines in own):
+        return None
+    shown = ", ".join(map(str, sorted(ran)[:3]))
+    return Verdict(finding.code, "not measured", f"This loop did not run; the backward that ran is in line {shown}.")
+
+
+def _backward_lines(finding: Finding) -> list[range]:
+    """The calls of backward in the function, or in the statement of the module, that the finding stands in."""
+    try:
+        tree = ast.parse(read_source(finding.file))
+    except (Unreadable, SyntaxError, ValueError):
+        return []
+    line = finding.span.start.line
+    block = _block_at(tree.body, line)
+    return [
+        range(node.lineno, (node.end_lineno or node.lineno) + 1)
+        for node in (ast.walk(block) if block else ())
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "backward"
+    ]
+
+
+def _block_at(body: list[ast.stmt], line: int) -> ast.stmt | None:
+    for statement in body:
+        if statement.lineno <= line <= (statement.end_lineno or statement.lineno):
+            nested = _block_at(statement.body, line) if isinstance(statement, ast.ClassDef) else None
+            return nested or statement
+    return None
+
+
+def _name(code: str) -> str:
+    return next((rule.name for rule in all_rules() if rule.code == code), code)
