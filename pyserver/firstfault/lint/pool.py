@@ -1,5 +1,6 @@
 """Many files on several processors. Few files are checked right here: a process costs more than they do."""
 
+import gc
 import os
 import signal
 import sys
@@ -25,6 +26,7 @@ def run(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[Result]:
     """The result of every file, in no particular order."""
+    gc.set_threshold(100_000, 20, 100)  # many small values and few cycles: collecting costs more than it gives back
     say = on_progress or (lambda done, of: None)
     jobs = min(jobs or _processors(), max(len(files) // _CHUNK, 1))
     found: list[Result] = []
@@ -52,7 +54,8 @@ def _in_processes(files: list[Script], allowed: frozenset[Applicability], jobs: 
         for done in as_completed(waiting):
             yield _results(done, waiting[done])
     finally:
-        pool.shutdown(wait=False, cancel_futures=True)
+        # Waited for: the program ends without ceremony, and a process left behind would hold its output open for ever.
+        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _chunks(files: list[Script]) -> list[list[Script]]:
