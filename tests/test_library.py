@@ -1,5 +1,9 @@
 """Every signature and prefix is proved by its own samples and near misses, read as a log would be."""
 
+import ast
+import re
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -13,6 +17,7 @@ from firstfault.signature_files import compile_library, pattern_faults
 
 LIBRARY = load()
 MATCHED = [each for each in LIBRARY.signatures.values() if each.id not in ENGINE_DECIDES]
+PYTHON_PROGRAM = re.compile(r'python[\d.]*(?: -X \w+)* -c "((?:[^"\\]|\\.)*)"')
 HOSTILE = ["a" * 36_000, "Error: " * 5_000, "1, " * 12_000, "[rank0]: " * 4_000, '"' * 36_000, " " * 36_000]
 
 
@@ -85,6 +90,19 @@ def test_words_need_only_what_the_patterns_can_capture(signature: Signature) -> 
     assert any(fill(fix, {**engine, **row, **_all_captures(signature)}) for fix in signature.fix)
 
 
+@pytest.mark.skipif(shutil.which("bash") is None, reason="the snippets are for a POSIX shell")
+@pytest.mark.parametrize("signature", LIBRARY.signatures.values(), ids=lambda each: each.id)
+def test_commands_parse_as_printed(signature: Signature) -> None:
+    """The shell reads every command, and Python every program handed to it with -c."""
+    values = {"script": "train.py", "start": "python", **_all_captures(signature)}
+    for command in filter(None, (signature.verify, *(each.how for each in signature.missing))):
+        printed = fill(command, values)
+        parsed = subprocess.run(["bash", "-n"], input=printed, text=True, capture_output=True, check=False)
+        assert parsed.returncode == 0, parsed.stderr
+        for program in PYTHON_PROGRAM.findall(printed):
+            ast.parse(program.replace('\\"', '"'))
+
+
 @pytest.mark.parametrize("signature", LIBRARY.signatures.values(), ids=lambda each: each.id)
 def test_named_siblings_exist(signature: Signature) -> None:
     assert {*signature.narrows, *signature.related} <= set(LIBRARY.signatures)
@@ -122,8 +140,6 @@ def test_both_engines_give_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> 
     texts = [sample.text for each in LIBRARY.signatures.values() for sample in each.samples]
     monkeypatch.setattr(patterns, "SHORT", 0)
     before = [_seen(text) for text in texts]
-    import re
-
     patterns.compiled.cache_clear()
     monkeypatch.setattr(patterns, "_engine", lambda: re)
     after = [_seen(text) for text in texts]
