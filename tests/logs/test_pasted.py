@@ -2,7 +2,7 @@
 
 import pytest
 
-from reading import raised, shape
+from reading import raised, read, shape
 
 NOTEBOOK = """\
 ---------------------------------------------------------------------------
@@ -130,3 +130,17 @@ def test_bold_lines_are_the_same_lines() -> None:
 def test_a_file_and_a_number_in_a_message_are_no_frame() -> None:
     (one,) = raised(PLAIN.replace("bad row 7", "bad row 7, see\n  File settings.yaml:12"))
     assert one.blocks[-1].message.endswith("File settings.yaml:12")
+
+
+def test_a_listing_with_line_numbers_is_the_text_without_them() -> None:
+    body = ["Traceback (most recent call last):", '  File "a.py", line 3, in f', "    go()", "ValueError: bad row 7"]
+    for form in ("{:6}\t{}", "{:7} {}"):
+        text = "\n".join(form.format(number, line) for number, line in enumerate(body, start=8))
+        (found,) = read(text).raised
+        assert (found.blocks[0].type, found.blocks[0].message) == ("ValueError", "bad row 7")
+        assert [frame.line for frame in found.blocks[0].frames] == [3]
+
+
+def test_what_ray_adds_behind_a_line_is_no_part_of_it() -> None:
+    text = "(Worker pid=7) ValueError: bad row 7 [repeated 3x across cluster] (Ray deduplicates logs by default.)"
+    assert [each.blocks[0].message for each in read(text).raised] == ["bad row 7"]

@@ -21,7 +21,7 @@ def report_of(
     established = _established(choice)
     missing = tuple(Missing(fill(each.fact, values), fill(each.how, values)) for each in signature.missing)
     missing = tuple(each for each in missing if each.fact)
-    missing = choice.missing or missing
+    missing = (choice.missing or missing) + _joined_by_ray(choice, log)
     if not established and not missing:
         missing = (_default_missing(ranks),)
     return Report(
@@ -150,6 +150,13 @@ def _default_missing(ranks: Ranks) -> Missing:
         "The output of the rank that failed first: the text shows only what followed.",
         "torchrun --redirects 3 --log-dir logs ...  # then diagnose the folder logs",
     )
+
+
+def _joined_by_ray(choice: Choice, log: Log) -> tuple[Missing, ...]:
+    """Ray prints a line that several workers wrote once, so that their ranks are lost."""
+    if choice.owner.rank is not None or not any("x across cluster]" in line.raw for line in log.lines):
+        return ()
+    return (Missing("Which ranks printed what: Ray joined equal lines of several workers.", "export RAY_DEDUP_LOGS=0"),)
 
 
 def _collateral(choice: Choice, failures: list[Failure], log: Log) -> tuple[Collateral, ...]:

@@ -21,7 +21,7 @@ Key = TypeVar("Key", bound=Hashable)
 
 
 class Told(NamedTuple):
-    """Ranks by the number of a stream, by (host, pid), and by (host, local rank); and all pairs of rank and local rank."""
+    """Ranks by the number of a stream, by (host, pid), by (host, local rank); and all pairs of rank and local rank."""
 
     streams: dict[int, int]
     pids: dict[Process, int]

@@ -24,6 +24,8 @@ GLUED = re.compile(
 )
 # Markdown's mark around a line that somebody wanted to be seen; a banner has more stars.
 BOLD = gated(r"(?P<indent> *)\*\*(?P<text>[^*\s](?:[^*]|\*(?!\*)){0,2000})\*\*$", "**")
+# Ray joins equal lines of several workers and says behind them how many there were.
+REPEATED = re.compile(r" ?(?:\x1b\[\d+m)?\[repeated \d{1,6}x across cluster\].*$")
 _TAG_NAMES = frozenset(Tags._fields)
 _NUMBERS = frozenset(("rank", "local_rank", "pid", "device"))
 _NO_TAGS = Tags()
@@ -114,6 +116,8 @@ class Cleaner:
                 # mpirun tags each write, also the second half of a line.
                 text = text.replace(match[0], "")
         text = text.rstrip()
+        if "x across cluster]" in text:
+            text = REPEATED.sub("", text)
         if text.endswith("**") and (bold := BOLD.match(text)):
             text = bold["indent"] + bold["text"]
         return (Tags(**known) if known else _NO_TAGS), text  # type: ignore[arg-type]
