@@ -53,7 +53,7 @@ def _verdicts(script: Path, process: Warm) -> list[Verdict]:
 
 def _measure(script: Path, process: Warm) -> Measured:
     windows = next((number for name, number in WINDOWS.items() if script.stem.startswith(name)), 2)
-    ranks = 2 if script.stem.startswith(("ranks", "ga30")) else 1
+    ranks = 2 if script.stem.startswith(("ranks", "ga30", "ga101_on_ranks")) else 1
     return process.measure(script, windows, ranks)
 
 

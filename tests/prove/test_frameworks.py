@@ -69,6 +69,17 @@ def test_a_mean_from_compute_loss_is_not_divided_by_the_trainer(process: Warm) -
     assert seen is not None and seen.kept_scale < 1, "the Trainer clips, and hides a part of the fault"
 
 
+def test_both_faults_of_a_trainer_are_told_apart(process: Warm) -> None:
+    found = verdicts(_measure("hf_mean_loss_of_lengths", process))
+    assert {each.code for each in found if each.state == "proven"} == {"GA101", "GA102"}
+
+
+def test_a_division_beside_that_of_lightning(process: Warm) -> None:
+    measured = _measure("lightning_divided_twice", process)
+    assert verdict_for("GA103", verdicts(measured)).state == "proven"
+    assert terms(measured.complete[0])[0].mass == pytest.approx(1 / 4)
+
+
 def test_the_trainer_of_transformers_4_46(old_trainer: Warm) -> None:
     assert old_trainer.versions["transformers"] == "4.46.3"
     for script, mass in (("hf_builtin", 1), ("hf_sum_loss", 1), ("hf_mean_loss", 4)):

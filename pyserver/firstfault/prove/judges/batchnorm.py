@@ -27,10 +27,9 @@ def batchnorm(measured: Measured) -> Iterator[Verdict]:
         why = "The model is compiled, and its layers are not seen." if unseen else _none(part, len(measured.complete))
         yield from (Verdict(code, "not measured" if unseen else "refuted", why) for code in _CODES)
         return
-    yield _accumulated("BN501", layers, len(part.micro_batches))
     yield _tiny(layers)
     yield _recomputed(layers)
-    yield _synchronised([each for each in layers if each["synchronised"]], len(part.micro_batches))
+    yield from _accumulated(layers, len(part.micro_batches))
 
 
 def _told(part: Part) -> tuple[int, int]:
@@ -45,12 +44,25 @@ def _none(part: Part, windows: int) -> str:
     return f"No BatchNorm layer was in training mode in {windows} window{'s' if windows > 1 else ''}.{beside}"
 
 
-def _accumulated(code: str, layers: list[dict[str, Any]], k: int) -> Verdict:
+def _accumulated(layers: list[dict[str, Any]], k: int) -> Iterator[Verdict]:
+    """Synchronised over ranks or not: no layer sees more than its micro-batch."""
+    plain = [each for each in layers if not each["synchronised"]]
+    synchronised = [each for each in layers if each["synchronised"]]
     if k == 1:
-        return Verdict(code, "not measured", "Every step had one micro-batch; with accumulation there is more to see.")
-    told = _layers(len(layers))
+        why = "Every step had one micro-batch; with accumulation there is more to see."
+        yield from (Verdict(code, "not measured", why) for code in ("BN501", "BN504"))
+        return
+    if plain:
+        yield Verdict("BN501", "proven", _by_itself(plain, k))
+    if synchronised:
+        yield Verdict("BN504", "proven", _by_itself(synchronised, k), also=("BN501",))
+    else:
+        yield Verdict("BN504", "refuted", "No SyncBatchNorm layer was in training mode.")
+
+
+def _by_itself(layers: list[dict[str, Any]], k: int) -> str:
     verb = "normalises" if len(layers) == 1 else "normalise"
-    return Verdict(code, "proven", f"{told} {verb} each of the {k} micro-batches by itself{_statistics(layers)}.")
+    return f"{_layers(len(layers))} {verb} each of the {k} micro-batches by itself{_statistics(layers)}."
 
 
 def _statistics(layers: list[dict[str, Any]]) -> str:
@@ -94,12 +106,6 @@ def _recomputed(layers: list[dict[str, Any]]) -> Verdict:
         f"A checkpoint runs {_layers(len(twice))} again during backward: {_name(one)} updates its running statistics "
         f"{one['updates']} times for {one['batches']} batch{'' if one['batches'] == 1 else 'es'}.",
     )
-
-
-def _synchronised(layers: list[dict[str, Any]], k: int) -> Verdict:
-    if layers:
-        return _accumulated("BN504", layers, k)
-    return Verdict("BN504", "refuted", "No SyncBatchNorm layer was in training mode.")
 
 
 def _name(layer: dict[str, Any]) -> str:
