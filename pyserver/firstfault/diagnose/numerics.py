@@ -39,8 +39,8 @@ def weigh(failures: list[Failure], curves: Curves, library: Library, ranks: Rank
     kept = [each for each in failures if not _got_over(each, curves)]
     if not any(each.signature.category == "numerics-silent" for each in kept):
         kept = sorted([*kept, *_unread(curves, library, ranks)], key=lambda each: each.order)
-    kept = [_with_numbers(each, curves) for each in kept]
-    return [_beside(each, kept) for each in kept]
+    kept = [_with_numbers(each, curves, library) for each in kept]
+    return _from_one_rank([_beside(each, kept) for each in kept], curves)
 
 
 def symptom(curves: Curves, library: Library, ranks: Ranks) -> Choice | None:
@@ -80,15 +80,18 @@ def _got_over(failure: Failure, curves: Curves) -> bool:
     return bool(evaluated) and not evaluated[0].finite and evaluated[-1].finite
 
 
-def _with_numbers(failure: Failure, curves: Curves) -> Failure:
-    if failure.signature.id != "loss-nan":
+def _with_numbers(failure: Failure, curves: Curves, library: Library) -> Failure:
+    """A NaN with what was before it. Where the loss is NaN as well as the gradient norm, the loss is what to tell."""
+    printed = failure.signature.id == "grad-nonfinite" and failure.block is None
+    if failure.signature.id != "loss-nan" and not printed:
         return failure
     curve = curves.of(failure.lines[0])
-    if curve is None:
+    if curve is None or (printed and lost(curve) is None):
         return failure
     values, lines = nan_values(curve, failure.lines[0])
-    shown = tuple(dict.fromkeys((*failure.lines, *lines)))
-    return failure._replace(captures={**values, **failure.captures}, lines=shown)
+    shown = tuple(dict.fromkeys((lines[0], *failure.lines, *lines)))
+    signature = library.signatures["loss-nan"]
+    return failure._replace(signature=signature, captures={**values, **failure.captures}, lines=shown)
 
 
 def _beside(failure: Failure, failures: list[Failure]) -> Failure:
@@ -99,6 +102,25 @@ def _beside(failure: Failure, failures: list[Failure]) -> Failure:
     if not ended or any(_of_numbers(each) for each in ended):
         return failure
     return failure._replace(role="either")
+
+
+def _from_one_rank(failures: list[Failure], curves: Curves) -> list[Failure]:
+    """An all-reduce spreads a NaN: where one rank had it at an earlier step than all others, theirs follow from it."""
+    when: dict[int, tuple[float, int]] = {}
+    for each in failures:
+        curve = curves.of(each.lines[0]) if each.signature.id == "loss-nan" else None
+        first = lost(curve) if curve is not None else None
+        if first is not None and first.step is not None and each.owner.rank is not None:
+            when[each.owner.rank] = (first.epoch or 0, first.step)
+    earliest = [rank for rank, moment in when.items() if moment == min(when.values())]
+    if len(when) < 2 or len(earliest) != 1:
+        return failures
+    return [
+        each._replace(role="collateral")
+        if each.signature.id == "loss-nan" and each.owner.rank in when and each.owner.rank != earliest[0]
+        else each
+        for each in failures
+    ]
 
 
 def _ends(failure: Failure) -> bool:

@@ -77,10 +77,16 @@ def before(points: tuple[Point, ...], line: Line) -> list[Point]:
 
 
 def nan_values(curve: Curve, line: Line) -> tuple[dict[str, str], tuple[Line, ...]]:
-    """What was before the NaN of this line: the last number, and how the gradient norm had grown."""
+    """What was before the NaN of this line: the last number, and how the gradient norm had grown.
+
+    The lines are that of the first value that was no number, and those that show what was before.
+    """
     values: dict[str, str] = {}
-    lines: list[Line] = []
     here = next((point for point in curve.loss if point.line.order == line.order), None)
+    first = lost(curve)
+    if here is not None and not here.finite and first is not None and first.line.order < line.order:
+        here, line = first, first.line  # A line that says infinite, where only NaN is known by its words.
+    lines = [line]
     if here is not None and (here.step is not None or here.epoch is not None):
         values["place"] = place(here)
     known = before(curve.loss, line)
@@ -101,7 +107,7 @@ def nan_loss(curve: Curve, log: Log) -> Symptom | None:
     if point is None:
         return None
     values, lines = nan_values(curve, point.line)
-    return Symptom("loss-nan", values, (point.line, *lines))
+    return Symptom("loss-nan", values, lines)
 
 
 def norm_not_finite(curve: Curve, log: Log) -> Symptom | None:
@@ -175,22 +181,36 @@ def diverged(curve: Curve, log: Log) -> Symptom | None:
     """The loss rose far above what it had reached, and stayed there to the end."""
     points = segments(curve.loss)[-1]
     values = [point.value for point in points]
-    if curve.game or len(values) < 12 or not all(isfinite(value) and value > 0 for value in values):
+    if curve.game or len(values) < 12 or not all(isfinite(value) and value >= 0 for value in values):
         return None
-    width = max(5, len(values) // 10)
-    windows = [values[at : at + width] for at in range(len(values) - width + 1)]
-    best = min(range(len(windows)), key=lambda at: median(windows[at]))
-    limit = RISE * max(windows[best])
-    tail = values[-max(width, 5) :]
-    if min(tail) <= limit or (min(tail) <= 1.5 * median(values[:3]) and len(values) < 20):
-        return None
-    rise = max(at for at, value in enumerate(values) if value <= limit) + 1
-    low = min(points[best : best + width], key=lambda point: point.value)
-    told = {
-        "low": said(low.value), "low_place": place(low), "high": said(median(tail)), "place": place(points[rise]),
-        "last_place": place(points[-1]),
-    }  # fmt: skip
+    best = _lowest_window(points)
+    limit = RISE * max(point.value for point in best)
+    rise = _rise(points, points.index(best[-1]), limit)
+    if rise is None or median(values[rise:]) < 0.25 * median(values[:3]):
+        return None  # Of a loss that came down a hundredfold the noise is manifold too.
+    low = min(best, key=lambda point: point.value)
+    told = {"low": said(low.value), "low_place": place(low), "high": said(median(values[rise:]))}
+    told.update(place=place(points[rise]), last_place=place(points[-1]))
     return Symptom("loss-divergence", told, tuple(dict.fromkeys((points[rise].line, low.line, points[-1].line))))
+
+
+def _lowest_window(points: list[Point]) -> list[Point]:
+    width = max(5, len(points) // 10)
+    windows = [points[at : at + width] for at in range(len(points) - width + 1)]
+    return min(windows, key=lambda window: median([point.value for point in window]))
+
+
+def _rise(points: list[Point], start: int, limit: float) -> int | None:
+    """From where on the loss lies above the limit: always, or mostly and then far above it."""
+    values = [point.value for point in points]
+    high = [at for at in range(start + 1, len(values)) if values[at] > limit]
+    if not high or len(values) - high[0] < NEAR:
+        return None
+    tail = values[high[0] :]
+    always = next((at for at in high if min(values[at:]) > limit), None)
+    if always is not None and len(values) - always >= NEAR:
+        return always
+    return high[0] if len(high) >= 0.7 * len(tail) and median(tail) > 10 * limit else None
 
 
 def zero_loss(curve: Curve, log: Log) -> Symptom | None:
