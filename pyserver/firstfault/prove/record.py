@@ -68,6 +68,7 @@ class Record:
         self.optimizers: list[Any] = []  # in the order they were first seen
         self.window = Window(0)
         self.steps = 0
+        self.enough = False  # all windows that were asked for are measured
         self._skips = 0
         self._listeners: dict[str, list[Listener]] = {moment: [] for moment in MOMENTS}
         self._noted: set[tuple[str, str]] = set()
@@ -103,11 +104,14 @@ class Record:
 
     def activity(self) -> None:
         """A loss or a backward of the next window begins: the one before is complete. May end the run."""
+        if self.enough and self.stop:  # the script caught the end, and goes on
+            self.stop()
         if self.muted or not self.window.stepped:
             return
         self._skips += self.window.skipped
         self.close()
-        if self.limit is not None and self.window.index - min(self._skips, _SKIPS) >= self.limit and self.stop:
+        self.enough = self.limit is not None and self.window.index - min(self._skips, _SKIPS) >= self.limit
+        if self.enough and self.stop:
             self.stop()
 
     def begin_backward(self, tensors: Any, place: tuple[str, int] = ("", 0)) -> None:
