@@ -1,6 +1,6 @@
 """Failures that raise no error, on recorded trainings: half of them faulty, half healthy and noisy.
 
-What the answer must be stands in ``tests/curves/expected.toml``; ``tests/curves/record_curves.py`` records the logs anew.
+What the answer must be stands in ``tests/curves/expected.toml``; ``record_curves.py`` beside it records the logs anew.
 """
 
 import sys

@@ -36,7 +36,22 @@ CELL_NUMBER = re.compile(rf"(?:{NUMBER})|\d{{1,9}}/\d{{1,9}}")
 EVALUATION = frozenset(("val", "valid", "validation", "eval", "evaluation", "test", "dev"))
 # A minimum, a limit or a weight is no loss of a step.
 NO_STEP = frozenset(
-    ("best", "min", "lowest", "target", "threshold", "weight", "prev", "previous", "old", "last", "max")
+    (
+        "best",
+        "min",
+        "lowest",
+        "target",
+        "threshold",
+        "weight",
+        "prev",
+        "previous",
+        "old",
+        "last",
+        "max",
+        "is",
+        "was",
+        "became",
+    )
 )
 # Names of games and of reinforcement learning, alone or of a loss: the level of such a loss says nothing.
 GAME = frozenset(
