@@ -117,4 +117,20 @@ def _refused(refused: "Refused", form: str) -> int:
 
 
 def _scaffold(arguments: "argparse.Namespace") -> int:
-    return refuse("not yet")
+    from firstfault.lint.source import Unreadable, read_source
+    from firstfault.scaffold import scaffold
+
+    try:
+        text = scaffold(read_source(arguments.scaffold), arguments.scaffold)
+        if arguments.output is None:
+            write(text)
+        else:
+            with open(arguments.output, "x", encoding="utf-8", newline="\n") as file:
+                file.write(text)
+    except Unreadable as error:
+        return refuse(str(error))
+    except FileExistsError:
+        return refuse(f"{arguments.output} exists already; it is left as it is.")
+    except OSError as error:
+        return refuse(f"{arguments.output} cannot be written: {error.strerror}.")
+    return 0

@@ -17,6 +17,7 @@ class Samples(NamedTuple):
     whole: Any
     parts: list[Any]
     reordered: Any
+    listed: list[Any] | None = None  # before collate() has joined them
 
 
 def variable(probe: Probe, count: int, parts: int) -> Samples:
@@ -41,15 +42,14 @@ def controls(probe: Probe, given: Samples, count: int, parts: int, source: int =
 
 
 def _cut(probe: Probe, name: str, batch: Any, count: int, parts: int) -> Samples:
-    if probe.collate is None:
+    # A script's own collate() may stand in the probe while batch() calls it already.
+    if probe.collate is None or not isinstance(batch, list) or len(batch) != count:
         check_rows(batch, count)
         return _by_rows(name, batch, count, parts)
-    if not isinstance(batch, list) or len(batch) != count:
-        raise ProbeFault(f"The probe has collate(), so {name[:-1]}{count}) must give a list of {count} samples.")
     block = count // parts
     joined = [call("collate()", probe.collate, batch[at : at + block]) for at in range(0, count, block)]
     whole, back = (call("collate()", probe.collate, each) for each in (list(batch), list(reversed(batch))))
-    return Samples(name, whole, joined, back)
+    return Samples(name, whole, joined, back, batch)
 
 
 def _by_rows(name: str, batch: Any, count: int, parts: int) -> Samples:
@@ -69,10 +69,9 @@ def _with_equal_targets(whole: Any, count: int, block: int, source: int) -> Any:
 def _repeated(probe: Probe, given: Samples, count: int, parts: int, source: int) -> tuple[Any, list[Any], Any]:
     """One micro-batch again and again: equal in every way, so BatchNorm cannot be seen on it."""
     block = count // parts
-    if probe.collate is None:
+    if given.listed is None:
         whole = rows(given.whole, [source * block + place % block for place in range(count)], count)
     else:
-        seed(0)
-        samples = call("batch()", probe.batch, count)[source * block : (source + 1) * block]
+        samples = given.listed[source * block : (source + 1) * block]
         whole = call("collate()", probe.collate, samples * parts)
     return whole, [given.parts[source]] * parts, whole

@@ -1,0 +1,154 @@
+"""Which other parts of a script a piece of it needs: imports, functions, classes, constants, values of the function."""
+
+import ast
+import builtins
+import textwrap
+from collections.abc import Iterable, Iterator
+
+from firstfault.lint.bindings import last_binding
+from firstfault.lint.script import Script
+
+_BUILTINS = frozenset(dir(builtins))
+_OPTIONS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses")
+
+
+class Needed:
+    """Collects what is copied to the top of a probe; the values that belong into a function are given back."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self._module: dict[ast.stmt, None] = {}
+        self._imported: set[str] = {"torch"}
+
+    def by(self, roots: Iterable[ast.AST], at: ast.AST, given: set[str]) -> list[str]:
+        """The lines that give a value to every name that these nodes use and that is not ``given``."""
+        lines: dict[str, str] = {}
+        used = list(roots)
+        for name in free_names(self.script, used):
+            self._resolve(name, at, used, given, lines)
+        return list(lines.values())
+
+    def imports(self) -> list[str]:
+        """The imports of the script that something here uses."""
+        found: dict[str, None] = {}
+        have_torch = False
+        statements: list[ast.Import | ast.ImportFrom] = self.script.nodes(ast.Import, ast.ImportFrom)
+        for node in sorted(statements, key=lambda each: each.lineno):
+            names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
+            if "annotations" in names or names & self._imported:
+                found[textwrap.dedent(self.script.text(node))] = None
+                have_torch = have_torch or "torch" in names
+        future = [text for text in found if text.startswith("from __future__")]
+        extra = [] if have_torch else ["import torch"]
+        if "SimpleNamespace" in self._imported and "SimpleNamespace" not in self.script.imports:
+            extra.insert(0, "from types import SimpleNamespace")
+        return [*future, *extra, *(text for text in found if text not in future)]
+
+    def module_texts(self) -> list[str]:
+        """The parts of the module, in its order; constants that follow each other stay together."""
+        groups: list[list[str]] = []
+        constants = False
+        for node in sorted(self._module, key=lambda each: each.lineno):
+            plain = not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+            if not (plain and constants):
+                groups.append([])
+            groups[-1].append(self._with_decorators(node))
+            constants = plain
+        return ["\n".join(group) for group in groups]
+
+    def use(self, name: str) -> None:
+        self._imported.add(name)
+
+    def _resolve(self, name: str, at: ast.AST, roots: list[ast.AST], given: set[str], lines: dict[str, str]) -> None:
+        if name in given or name in lines:
+            return
+        if name in self.script.imports:
+            self._imported.add(name)
+            return
+        definition = self.script.definitions.get(name)
+        if definition is not None and self.script.parent(definition) is self.script.tree:
+            self._take(definition)
+            return
+        binding = last_binding(self.script, name, at)
+        plain = binding is not None and binding.kind == "assign" and binding.item is None
+        if binding is None or not plain or binding.value is None or _reads_options(binding.value):
+            if name not in _BUILTINS:
+                lines[name] = self._open(name, roots)
+            return
+        statement = self.script.statement(binding.node)
+        if self.script.parent(statement) is self.script.tree:
+            self._take(statement)
+            return
+        for each in free_names(self.script, [binding.value]):
+            if each != name:
+                self._resolve(each, statement, [binding.value], given | {name}, lines)
+        lines[name] = f"{name} = {self.script.text(binding.value)}"
+
+    def _take(self, statement: ast.AST) -> None:
+        """A statement of the module, and what it needs itself; options that it reads are left to the user."""
+        if not isinstance(statement, ast.stmt) or statement in self._module:
+            return
+        self._module[statement] = None
+        lines: dict[str, str] = {}
+        for name in free_names(self.script, [statement]):
+            self._resolve(name, statement, [statement], set(), lines)
+
+    def _open(self, name: str, roots: list[ast.AST]) -> str:
+        """A place to fill, with the attributes that are read."""
+        attributes = dict.fromkeys(
+            node.attr
+            for root in roots
+            for node in self.script.walk(root)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
+        )
+        called = any(
+            isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            and isinstance(node.func.value, ast.Name) and node.func.value.id == name
+            for root in roots for node in self.script.walk(root)
+        )  # fmt: skip
+        if not attributes or called:
+            return f"{name} = ...  # FILL IN"
+        self._imported.add("SimpleNamespace")
+        values = ", ".join(f'{each}="cpu"' if each == "device" else f"{each}=..." for each in attributes)
+        return f"{name} = SimpleNamespace({values})  # FILL IN"
+
+    def _with_decorators(self, node: ast.stmt) -> str:
+        decorators = getattr(node, "decorator_list", [])
+        above = "".join(f"@{self.script.text(each)}\n" for each in decorators)
+        return above + self.script.text(node)
+
+
+def free_names(script: Script, roots: Iterable[ast.AST]) -> Iterator[str]:
+    """The names that are read and not set inside, in the order of the text, each once."""
+    roots = list(roots)
+    bound = {name for root in roots for name in _bound(script, root)}
+    seen: set[str] = set()
+    for root in roots:
+        for node in script.walk(root):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound | seen:
+                seen.add(node.id)
+                yield node.id
+
+
+def _bound(script: Script, root: ast.AST) -> Iterator[str]:
+    for node in script.walk(root):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            if not _is_augmented(script, node):
+                yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, ast.ExceptHandler):
+            yield node.name or ""
+        elif isinstance(node, ast.alias):
+            yield node.asname or node.name.partition(".")[0]
+
+
+def _is_augmented(script: Script, node: ast.Name) -> bool:
+    """``total += loss`` reads the name too: it has a value from before."""
+    return isinstance(script.parent(node), ast.AugAssign)
+
+
+def _reads_options(value: ast.expr) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr in _OPTIONS for each in ast.walk(value))
