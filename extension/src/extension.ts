@@ -83,7 +83,7 @@ function startsOf(server: Server): vscode.Disposable[] {
 
 /** A workspace with scripts at its top: started now, the first squiggle need not wait for the process. */
 async function prepareForScripts(server: Server): Promise<void> {
-  const [script] = await vscode.workspace.findFiles("{*.py,*/*.py}", undefined, 1);
+  const [script] = await vscode.workspace.findFiles("{*.py,*/*.py,*.ipynb,*/*.ipynb}", undefined, 1);
   if (script && isEnabled()) await server.prepare();
 }
 
@@ -92,5 +92,5 @@ function isEnabled(): boolean {
 }
 
 function isChecked({ languageId, uri }: vscode.TextDocument): boolean {
-  return isEnabled() && languageId === "python" && ["file", "untitled"].includes(uri.scheme);
+  return isEnabled() && languageId === "python" && ["file", "untitled", "vscode-notebook-cell"].includes(uri.scheme);
 }

@@ -4,6 +4,7 @@ export const DIAGNOSE = "firstfault/diagnose";
 export const EXPLAIN = "firstfault/explain";
 export const SECTION = "firstfault";
 export const SOURCE = "firstfault";
+export const UNUSED_IGNORE = "unused-ignore";
 
 export type Rank = number | "all";
 
@@ -106,6 +107,11 @@ export interface Report {
 export interface CheckSettings {
   enabled?: boolean;
   disabledRules?: string[];
+  select?: string[] | null;
+  exclude?: string[];
+  severity?: Record<string, string>;
+  variableLength?: boolean | null;
+  gradAccumulation?: number | null;
 }
 
 /** The part of the settings that the server reads: initializationOptions, and the section `firstfault`. */

@@ -100,7 +100,7 @@ def test_ignore_silences_this_finding_alone(client: Client) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("loss = loss / STEPS  # noqa", "loss = loss / STEPS  # noqa  # firstfault: ignore[GA101]"),
+        ("loss = loss / STEPS  # mine", "loss = loss / STEPS  # mine  # firstfault: ignore[GA101]"),
         ("loss = loss / STEPS  # firstfault: ignore[BN501]", "loss = loss / STEPS  # firstfault: ignore[BN501, GA101]"),
         ("loss = loss / STEPS   ", "loss = loss / STEPS  # firstfault: ignore[GA101]"),
     ],

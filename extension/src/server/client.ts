@@ -164,7 +164,7 @@ export class Server implements vscode.Disposable {
     let hasRun = false;
     return {
       // Other schemes are left out: a past version in a comparison needs no squiggles.
-      documentSelector: ["file", "untitled"].map((scheme) => ({ scheme, language: "python" })),
+      documentSelector: ["file", "untitled", "vscode-notebook-cell"].map((scheme) => ({ scheme, language: "python" })),
       outputChannel: this.output,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
       initializationOptions: { check },

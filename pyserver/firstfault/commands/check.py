@@ -97,7 +97,8 @@ def _config(arguments: "argparse.Namespace") -> "Config":
         words = getattr(arguments, name)
         return None if words is None else selectors(words.split(","), f"--{name}")
 
-    return Config(given("select"), given("ignore") or frozenset(), tuple(arguments.exclude), root=os.getcwd())
+    exclude = tuple((os.getcwd(), each) for each in arguments.exclude)
+    return Config(given("select"), given("ignore") or frozenset(), exclude)
 
 
 def _answer(arguments: "argparse.Namespace", checked: "Checked") -> int:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from firstfault.lint.facts import Facts
-from firstfault.lint.gitignore import is_left_out, patterns_of
+from firstfault.lint.gitignore import Patterns, is_left_out, patterns_of
 from firstfault.lint.rule import Finding, Severity, all_rules
 
 if sys.version_info >= (3, 11):
@@ -36,10 +36,9 @@ class Config(NamedTuple):
 
     select: frozenset[str] | None = None  # None: every rule
     ignore: frozenset[str] = frozenset()
-    exclude: tuple[str, ...] = ()
+    exclude: tuple[tuple[str, str], ...] = ()  # the folder that a pattern counts from, and the pattern
     severity: tuple[tuple[str, Severity], ...] = ()
     facts: Facts = Facts()
-    root: str = ""  # the folder that ``exclude`` counts from
 
     def allows(self, code: str, name: str) -> bool:
         """What is no rule (a text that does not parse) is shown unless it is ignored by its name."""
@@ -54,15 +53,15 @@ class Config(NamedTuple):
 
     def leaves_out(self, path: str, is_folder: bool = False) -> bool:
         """Whether ``exclude`` speaks of a path, or of a folder that it lies in."""
-        patterns = _patterns(self.exclude, self.root) if self.exclude else None
-        if patterns is None:
-            return False
-        path, root = os.path.abspath(path), os.path.abspath(self.root)
-        if not path.startswith(root.rstrip(os.sep) + os.sep):
-            return False
-        steps = os.path.relpath(path, root).split(os.sep)
-        parts = [os.path.join(root, *steps[: end + 1]) for end in range(len(steps))]
-        return any(is_left_out(each, each != path or is_folder, (patterns,)) for each in parts)
+        path = os.path.abspath(path)
+        for patterns in _patterns(self.exclude) if self.exclude else ():
+            root = patterns.folder
+            if path.startswith(root.rstrip(os.sep) + os.sep):
+                steps = os.path.relpath(path, root).split(os.sep)
+                parts = [os.path.join(root, *steps[: end + 1]) for end in range(len(steps))]
+                if any(is_left_out(each, each != path or is_folder, (patterns,)) for each in parts):
+                    return True
+        return False
 
     def over(self, project: "Config") -> "Config":
         """These settings (an editor's, a command line's) before a project's: they win, lists are joined."""
@@ -74,7 +73,6 @@ class Config(NamedTuple):
             (*project.exclude, *self.exclude),
             tuple({**dict(project.severity), **dict(self.severity)}.items()),
             Facts(theirs.variable_length if mine.variable_length is None else mine.variable_length, accumulation),
-            project.root or self.root,
         )
 
 
@@ -105,10 +103,9 @@ def config_of(table: Mapping[str, Any], where: str, root: str = "") -> Config:
     return Config(
         None if select is None else selectors(select, f"{where}: select"),
         selectors(table.get("ignore", []), f"{where}: ignore"),
-        tuple(_texts(table.get("exclude", []), f"{where}: exclude")),
+        tuple((root, each) for each in _texts(table.get("exclude", []), f"{where}: exclude")),
         _severities(table.get("severity", {}), f"{where}: severity"),
         Facts(_truth(table, "variable-length", where), _count(table, "grad-accumulation", where)),
-        root,
     )
 
 
@@ -170,8 +167,11 @@ def _read(file: str, changed: int, size: int) -> Config | None:
 
 
 @lru_cache(maxsize=64)
-def _patterns(lines: tuple[str, ...], root: str) -> Any:
-    return patterns_of(lines, os.path.abspath(root))
+def _patterns(exclude: tuple[tuple[str, str], ...]) -> tuple[Patterns, ...]:
+    """By the folder that they count from."""
+    roots = dict.fromkeys(root for root, _ in exclude)
+    found = (patterns_of([line for root, line in exclude if root == each], os.path.abspath(each)) for each in roots)
+    return tuple(each for each in found if each is not None)
 
 
 def _texts(value: object, where: str) -> list[str]:

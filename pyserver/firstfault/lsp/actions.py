@@ -2,7 +2,7 @@
 
 import re
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from lsprotocol import types
 
@@ -12,13 +12,32 @@ from firstfault.lsp.documents import Document
 from firstfault.lsp.wire import Server
 from firstfault.text import Edit, Position, Span, apply_edits
 
-OPTIONS = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix])
+FIX_ALL = "source.fixAll.firstfault"
+FIX_NOTEBOOK = f"notebook.{FIX_ALL}"  # asked for once for all cells
+OPTIONS = types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix, FIX_ALL, FIX_NOTEBOOK])
 _IGNORE = re.compile(r"#\s*firstfault:\s*ignore\[([^\]]*)\]")
 
 
 def code_actions(ls: Server, params: types.CodeActionParams) -> list[types.CodeAction]:
     document = ls.documents.get(params.text_document.uri)
-    if document is None or not _wants_quick_fixes(params.context):
+    if document is None:
+        return []
+    return [*_fix_all(ls, document, params.context), *_quick_fixes(ls, document, params)]
+
+
+def _fix_all(ls: Server, document: Document, context: types.CodeActionContext) -> Iterator[types.CodeAction]:
+    """Only where it is asked for by name: on save, or in the menu of source actions."""
+    for kind in (FIX_ALL, FIX_NOTEBOOK):
+        if any(f"{kind}.".startswith(f"{wanted}.") for wanted in context.only or ()):
+            texts = linting.repaired(ls, document, whole_notebook=kind == FIX_NOTEBOOK)
+            changed = [(found, text) for uri, text in texts.items() if (found := ls.documents.get(uri))]
+            if changed:
+                edits = [(each, convert.changes(each, text)) for each, text in changed]
+                yield types.CodeAction("Apply all safe fixes", kind=kind, edit=_workspace_edit(ls, edits))
+
+
+def _quick_fixes(ls: Server, document: Document, params: types.CodeActionParams) -> list[types.CodeAction]:
+    if not _wants_quick_fixes(params.context):
         return []
     start, end = (document.offset(place) for place in (params.range.start, params.range.end))
     found = linting.findings(ls, document) or []
@@ -42,7 +61,7 @@ def _actions(
     preferred = next((fix for fix in finding.fixes if fix.applicability == "safe"), None)
     for fix in finding.fixes:
         yield _action(ls, document, convert.title(fix), fix, mine, fix is preferred)
-    ignore = _ignore(ls, document, finding)
+    ignore = _ignore(ls, document, finding) if finding.url else None  # what is no rule is not ignored but mended
     if ignore is not None:
         yield _action(ls, document, ignore.title, ignore, mine, False)
 
@@ -58,19 +77,24 @@ def _action(
         title=title,
         kind=types.CodeActionKind.QuickFix,
         diagnostics=mine or None,
-        edit=_workspace_edit(ls, document, convert.text_edits(document, fix)),
+        edit=_workspace_edit(ls, [(document, convert.text_edits(document, fix))]),
         is_preferred=preferred or None,
     )
 
 
-def _workspace_edit(ls: Server, document: Document, edits: list[types.TextEdit]) -> types.WorkspaceEdit:
+def _workspace_edit(ls: Server, edits: Sequence[tuple[Document, list[types.TextEdit]]]) -> types.WorkspaceEdit:
     workspace = ls.client_capabilities.workspace
     capabilities = workspace.workspace_edit if workspace else None
     if capabilities is None or not capabilities.document_changes:
-        return types.WorkspaceEdit(changes={document.uri: edits})
+        return types.WorkspaceEdit(changes={document.uri: changes for document, changes in edits})
     # With the version the editor refuses the edit where the text has changed since.
-    target = types.OptionalVersionedTextDocumentIdentifier(uri=document.uri, version=document.version)
-    return types.WorkspaceEdit(document_changes=[types.TextDocumentEdit(text_document=target, edits=edits)])
+    targets = [
+        (types.OptionalVersionedTextDocumentIdentifier(uri=document.uri, version=document.version), changes)
+        for document, changes in edits
+    ]
+    return types.WorkspaceEdit(
+        document_changes=[types.TextDocumentEdit(text_document=target, edits=changes) for target, changes in targets]
+    )
 
 
 def _ignore(ls: Server, document: Document, finding: Finding) -> Fix | None:
@@ -84,10 +108,12 @@ def _ignore(ls: Server, document: Document, finding: Finding) -> Fix | None:
 
 def _silences(ls: Server, document: Document, finding: Finding, edit: Edit) -> bool:
     """Tried out rather than argued: the text still parses, the comment is one, and the finding is gone."""
+    from firstfault.lint.notebook import masked
     from firstfault.lint.parse import syntax_error
 
     text = apply_edits(document.text, [edit])
-    if syntax_error(text) is not None or not _ends_in_comment(text, edit.span.start.line):
+    plain = masked(text) if ls.notebooks.of(document) is not None else text
+    if syntax_error(plain) is not None or not _ends_in_comment(plain, edit.span.start.line):
         return False
     left = linting.lint_again(ls, document, text)
     return left is not None and all((each.code, each.span.start) != (finding.code, finding.span.start) for each in left)

@@ -32,7 +32,9 @@ async def initialized(ls: Server, _: types.InitializedParams) -> None:
         await _register(ls, types.WORKSPACE_DID_CHANGE_CONFIGURATION, section)
     files_watched = workspace.did_change_watched_files if workspace else None
     if files_watched is not None and files_watched.dynamic_registration:
-        scripts = types.DidChangeWatchedFilesRegistrationOptions([types.FileSystemWatcher("**/*.py")])
+        scripts = types.DidChangeWatchedFilesRegistrationOptions(
+            [types.FileSystemWatcher("**/*.py"), types.FileSystemWatcher("**/pyproject.toml")]
+        )
         await _register(ls, types.WORKSPACE_DID_CHANGE_WATCHED_FILES, scripts)
     await _ask(ls)
 

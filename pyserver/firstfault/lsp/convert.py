@@ -2,13 +2,15 @@
 
 import os
 import re
+from collections.abc import Callable
+from difflib import SequenceMatcher
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
 from lsprotocol import types
 
 from firstfault.lint.rule import Finding, Fix, Related, Severity
 from firstfault.lsp.documents import Document
-from firstfault.lsp.protocol import SOURCE
+from firstfault.lsp.protocol import SOURCE, UNUSED_IGNORE
 
 # A hint becomes Information: editors draw the protocol's own Hint as three dots that nobody sees and leave it out of
 # the list of problems. An advice that cannot be seen cannot be taken.
@@ -18,6 +20,7 @@ _SEVERITY: dict[Severity, types.DiagnosticSeverity] = {
     "hint": types.DiagnosticSeverity.Information,
 }
 _DRIVE = re.compile(r"/[A-Za-z]:")
+_LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _WORDS = {"safe": "", "partial": "partial fix", "unsafe": "unsafe fix"}
 
 
@@ -52,15 +55,19 @@ def uri_of(path: str) -> str:
     return "file://" + quote(path if path.startswith("/") else f"/{path}")
 
 
-def diagnostic(document: Document, finding: Finding) -> types.Diagnostic:
+DocumentOf = Callable[[int | None], Document]  # of a cell of the same notebook
+
+
+def diagnostic(document: Document, finding: Finding, cells: DocumentOf) -> types.Diagnostic:
     return types.Diagnostic(
         range=document.range(finding.span),
         message=finding.message,
         severity=_SEVERITY[finding.severity],
         code=finding.code,
-        code_description=types.CodeDescription(href=finding.url),
+        code_description=types.CodeDescription(href=finding.url) if finding.url else None,
         source=SOURCE,
-        related_information=[_related(document, finding, each) for each in finding.related] or None,
+        related_information=[_related(cells(each.cell), finding, each) for each in finding.related] or None,
+        tags=[types.DiagnosticTag.Unnecessary] if finding.code == UNUSED_IGNORE else None,
     )
 
 
@@ -76,6 +83,18 @@ def text_edits(document: Document, fix: Fix) -> list[types.TextEdit]:
         types.TextEdit(range=document.range(edit.span), new_text=_with_eol(edit.text, document.eol))
         for edit in fix.edits
     ]
+
+
+def changes(document: Document, text: str) -> list[types.TextEdit]:
+    """The edits that lead from a document to another text, line by line, so that the cursor stays where it is."""
+    before, after = _LINE.findall(document.text), _LINE.findall(text)
+    found = []
+    for kind, start, end, first, last in SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            corners = (document.place(sum(map(len, before[:each]))) for each in (start, end))
+            place = types.Range(*(document.position(each) for each in corners))
+            found.append(types.TextEdit(range=place, new_text="".join(after[first:last])))
+    return found
 
 
 def _parts(uri: str) -> SplitResult | None:

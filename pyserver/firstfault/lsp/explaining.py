@@ -35,7 +35,7 @@ def hover(ls: Server, params: types.HoverParams) -> types.Hover | None:
         return None
     at = document.offset(params.position)
     for finding in linting.findings(ls, document) or []:
-        if linting.touches(document, finding, at, at):
+        if finding.url and linting.touches(document, finding, at, at):  # what is no rule has no page
             markdown = types.MarkupContent(kind=types.MarkupKind.Markdown, value=_page(finding))
             return types.Hover(contents=markdown, range=document.range(finding.span))
     return None

@@ -16,6 +16,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.protocol import JsonRPCRequestMessage, LanguageServerProtocol, default_converter, lsp_method
 
 from firstfault.lsp.documents import Documents
+from firstfault.lsp.notebooks import SYNC, Notebooks
 from firstfault.lsp.settings import Settings
 
 if TYPE_CHECKING:
@@ -115,6 +116,22 @@ class Wire(LanguageServerProtocol):
         self._server.documents.close(params.text_document.uri)
         self._server.closed(params.text_document.uri)
 
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_OPEN)
+    def lsp_notebook_document__did_open(self, params: types.DidOpenNotebookDocumentParams) -> None:
+        self._server.notebooks.open(params)
+        self._server.changed(params.notebook_document.uri)
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CHANGE)
+    def lsp_notebook_document__did_change(self, params: types.DidChangeNotebookDocumentParams) -> None:
+        for uri in self._server.notebooks.change(params):
+            self._server.closed(uri, is_cell=True)
+        self._server.changed(params.notebook_document.uri)
+
+    @lsp_method(types.NOTEBOOK_DOCUMENT_DID_CLOSE)
+    def lsp_notebook_document__did_close(self, params: types.DidCloseNotebookDocumentParams) -> None:
+        for uri in self._server.notebooks.close(params):
+            self._server.closed(uri, is_cell=True)
+
 
 class Server(LanguageServer):
     """What lives as long as the process: open documents, settings, and what waits for its turn."""
@@ -122,13 +139,17 @@ class Server(LanguageServer):
     protocol: Wire
 
     def __init__(self, version: str) -> None:
-        super().__init__("firstfault", version, protocol_cls=Wire, converter_factory=_converter)
+        super().__init__(
+            "firstfault", version, protocol_cls=Wire, converter_factory=_converter, notebook_document_sync=SYNC
+        )
         self.documents = Documents()
+        self.notebooks = Notebooks(self.documents)
         self.initial_settings = Settings()  # From initializationOptions: they hold where the client says nothing else.
         self.settings = Settings()
         self.pulls = False  # Whether the client asks for diagnostics; else they are pushed.
         self.files_changed = 0  # How often files that are not open have changed on disk.
         self.waiting: dict[str, asyncio.TimerHandle] = {}  # Pushes by URI.
+        self.told: set[str] = set()  # What was said about project files; each is said once.
         self.diagnoses: dict[int | str, asyncio.Task[Any]] = {}  # Running ones by progress token.
 
     def changed(self, uri: str) -> None:
@@ -136,10 +157,10 @@ class Server(LanguageServer):
 
         linting.push_soon(self, uri)
 
-    def closed(self, uri: str) -> None:
+    def closed(self, uri: str, is_cell: bool = False) -> None:
         from firstfault.lsp import linting
 
-        linting.clear(self, uri)
+        linting.clear(self, uri, is_cell)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """A fault outside of a request: for the log, not for a message box. Text that is no JSON gets its answer."""

@@ -23,8 +23,13 @@ exports.open = async (name) => {
 /** Closes every editor; texts that were never saved are dropped, where the editor would ask. */
 exports.closeAll = async () => {
   for (const { document } of [...vscode.window.visibleTextEditors]) {
-    if (!document.isDirty) continue;
+    if (!document.isDirty || document.uri.scheme === "vscode-notebook-cell") continue;
     await vscode.window.showTextDocument(document);
+    await vscode.commands.executeCommand("workbench.action.revertAndCloseActiveEditor");
+  }
+  for (const { notebook } of [...vscode.window.visibleNotebookEditors]) {
+    if (!notebook.isDirty) continue;
+    await vscode.window.showNotebookDocument(notebook);
     await vscode.commands.executeCommand("workbench.action.revertAndCloseActiveEditor");
   }
   await vscode.commands.executeCommand("workbench.action.closeAllEditors");
