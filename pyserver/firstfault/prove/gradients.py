@@ -26,6 +26,15 @@ class Gradient(NamedTuple):
     kept_scale: float
     apart: float  # the largest difference between what two ranks applied; 0 with one rank
 
+    @property
+    def differs(self) -> bool:
+        return self.error > _TELLING * self.noise
+
+    @property
+    def only_scaled(self) -> bool:
+        """Clipped, or divided by the script: then the length says nothing of the losses."""
+        return self.kept_cosine > 0.999 and abs(self.kept_scale - 1) > 0.001
+
 
 def gradient(window: Window) -> Gradient | None:
     """Of the optimizer that ended the window; None where it was not measured."""
@@ -52,9 +61,9 @@ def gradient(window: Window) -> Gradient | None:
 def difference(window: Window) -> str:
     """A sentence on the gradient of a step that is not the wanted one; nothing where it is, or was not measured."""
     found = gradient(window)
-    if found is None or found.error <= _TELLING * found.noise:
+    if found is None or not found.differs:
         return ""
-    if found.kept_cosine > 0.999 and abs(found.kept_scale - 1) > 0.001:  # clipped: the length says nothing
+    if found.only_scaled:
         return f" The gradient of that step has a cosine of {found.cosine:.3g} with the wanted one."
     return (
         f" The gradient of that step is {100 * found.error:.3g}% away from the wanted one (cosine {found.cosine:.3g})."

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from firstfault.prove import details
 from firstfault.prove.measured import Measured, Part, Window
 from firstfault.prove.weights import Term, terms
 
@@ -51,6 +52,7 @@ def _table(window: Window) -> Iterator[str]:
         yield f"  {term.rows[0].loss.kind} at {_short(term.file)}:{term.line}"
         yield from _rows(term)
         yield f"  ratio {term.ratio:.4f}, weight x targets {term.mass:.4f}"
+    yield from (f"  {line}" for line in details.lines(window))
 
 
 def _incomplete(window: Window) -> str:
@@ -105,7 +107,7 @@ def _window_json(window: Window) -> dict[str, Any]:
         "ratio": main.ratio if main else None,
         "mass": main.mass if main else None,
         "ledger": [event for part in window.parts for event in _events_json(part)],
-        "values": {str(part.rank): part.values for part in window.parts},
+        **details.to_json(window),
     }
 
 
