@@ -24,7 +24,7 @@ def scaffold(source: str, path: str) -> str:
     name = os.path.basename(path)
     if script is None or loop is None or not isinstance(loop.node, ast.For):
         return _frame(name, script is not None)
-    needed = Needed(script)
+    needed = Needed(script, loop.window.size_text if loop.window else "")
     model = model_of(script, loop)
     text = loop_text(script, loop, model, needed)
     build = build_lines(script, loop, model, needed)

@@ -5,7 +5,7 @@ import builtins
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from firstfault.lint.bindings import last_binding
+from firstfault.lint.bindings import Binding, last_binding
 from firstfault.lint.script import Script
 
 _BUILTINS = frozenset(dir(builtins))
@@ -15,8 +15,9 @@ _OPTIONS = ("parse_args", "parse_known_args", "parse_args_into_dataclasses")
 class Needed:
     """Collects what is copied to the top of a probe; the values that belong into a function are given back."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, size: str = "") -> None:
         self.script = script
+        self.size = size  # the window's size as the script writes it: the number of micro-batches takes its place
         self._module: dict[ast.stmt, None] = {}
         self._imported: set[str] = {"torch"}
 
@@ -26,7 +27,7 @@ class Needed:
         used = list(roots)
         for name in free_names(self.script, used):
             self._resolve(name, at, used, given, lines)
-        return list(lines.values())
+        return [self._with_size(line) for line in lines.values()]
 
     def imports(self) -> list[str]:
         """The imports of the script that something here uses."""
@@ -70,8 +71,8 @@ class Needed:
             self._take(definition)
             return
         binding = last_binding(self.script, name, at)
-        plain = binding is not None and binding.kind == "assign" and binding.item is None
-        if binding is None or not plain or binding.value is None or _reads_options(binding.value):
+        value = _value(binding)
+        if binding is None or value is None or _reads_options(value):
             if name not in _BUILTINS:
                 lines[name] = self._open(name, roots)
             return
@@ -79,10 +80,10 @@ class Needed:
         if self.script.parent(statement) is self.script.tree:
             self._take(statement)
             return
-        for each in free_names(self.script, [binding.value]):
+        for each in free_names(self.script, [value]):
             if each != name:
-                self._resolve(each, statement, [binding.value], given | {name}, lines)
-        lines[name] = f"{name} = {self.script.text(binding.value)}"
+                self._resolve(each, statement, [value], given | {name}, lines)
+        lines[name] = f"{name} = {self.script.text(value)}"
 
     def _take(self, statement: ast.AST) -> None:
         """A statement of the module, and what it needs itself; options that it reads are left to the user."""
@@ -100,6 +101,7 @@ class Needed:
             for root in roots
             for node in self.script.walk(root)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == name
+            if self.script.text(node) != self.size
         )
         called = any(
             isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
@@ -112,6 +114,9 @@ class Needed:
         values = ", ".join(f'{each}="cpu"' if each == "device" else f"{each}=..." for each in attributes)
         return f"{name} = SimpleNamespace({values})  # FILL IN"
 
+    def _with_size(self, line: str) -> str:
+        return line.replace(self.size, "len(micro_batches)") if "." in self.size else line
+
     def _with_decorators(self, node: ast.stmt) -> str:
         decorators = getattr(node, "decorator_list", [])
         above = "".join(f"@{self.script.text(each)}\n" for each in decorators)
@@ -122,10 +127,12 @@ def free_names(script: Script, roots: Iterable[ast.AST]) -> Iterator[str]:
     """The names that are read and not set inside, in the order of the text, each once."""
     roots = list(roots)
     bound = {name for root in roots for name in _bound(script, root)}
+    bound -= {name for root in roots for name in _counted_up(script, root)}
     seen: set[str] = set()
     for root in roots:
         for node in script.walk(root):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id not in bound | seen:
+            read = isinstance(node, ast.Name) and (isinstance(node.ctx, ast.Load) or _is_augmented(script, node))
+            if read and isinstance(node, ast.Name) and node.id not in bound | seen:
                 seen.add(node.id)
                 yield node.id
 
@@ -133,8 +140,7 @@ def free_names(script: Script, roots: Iterable[ast.AST]) -> Iterator[str]:
 def _bound(script: Script, root: ast.AST) -> Iterator[str]:
     for node in script.walk(root):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
-            if not _is_augmented(script, node):
-                yield node.id
+            yield node.id
         elif isinstance(node, ast.arg):
             yield node.arg
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -145,9 +151,26 @@ def _bound(script: Script, root: ast.AST) -> Iterator[str]:
             yield node.asname or node.name.partition(".")[0]
 
 
-def _is_augmented(script: Script, node: ast.Name) -> bool:
+def _counted_up(script: Script, root: ast.AST) -> Iterator[str]:
     """``total += loss`` reads the name too: it has a value from before."""
-    return isinstance(script.parent(node), ast.AugAssign)
+    for node in script.walk(root):
+        if isinstance(node, ast.Name) and _is_augmented(script, node):
+            yield node.id
+
+
+def _is_augmented(script: Script, node: ast.Name) -> bool:
+    above = script.parent(node)
+    return isinstance(above, ast.AugAssign) and above.target is node
+
+
+def _value(binding: Binding | None) -> ast.expr | None:
+    """What a plain assignment gives, one of several included: ``total, count = 0.0, 0``."""
+    if binding is None or binding.kind not in ("assign", "unpacked"):
+        return None
+    if binding.item is None:
+        return binding.value if binding.kind == "assign" else None
+    value = binding.value
+    return value.elts[binding.item] if isinstance(value, ast.Tuple) and binding.item < len(value.elts) else None
 
 
 def _reads_options(value: ast.expr) -> bool:
