@@ -15,7 +15,7 @@ from measuring import Warm, warm
 from firstfault.commands.joining import join
 from firstfault.commands.measure import findings_of
 from firstfault.prove.measured import Measured, Window, measured
-from firstfault.prove.messages import Plan, received
+from firstfault.prove.messages import Plan, received, this_host
 from firstfault.prove.picture import to_svg
 from firstfault.prove.render import to_json, to_text
 from firstfault.prove.verdict import Verdict, verdict_for, verdicts
@@ -87,9 +87,9 @@ def test_a_run_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
     with pytest.raises(worker.Measured):
-        worker._end_without_watcher(Plan(str(tmp_path), 2, gone.pid, socket.gethostname()))
+        worker._end_without_watcher(Plan(str(tmp_path), 2, gone.pid, this_host()))
     worker._end_without_watcher(Plan(str(tmp_path), 2, gone.pid, "another-host"))
-    worker._end_without_watcher(Plan(str(tmp_path), 2, os.getpid(), socket.gethostname()))
+    worker._end_without_watcher(Plan(str(tmp_path), 2, os.getpid(), this_host()))
 
 
 @pytest.mark.parametrize("arguments", [["--windows", "0", "--", "true"], ["--timeout", "0", "--", "true"]])

@@ -8,7 +8,8 @@
      "windows": [{"index": 0, "micro_batches": [
          {"rank": 0, "number": 0, "loss": "cross_entropy", "reduction": "mean", "file": "train.py", "line": 12,
           "targets": 10, "weight": 0.05, "share": 0.5, "right_share": 0.1, "dropped": false}],
-       "ratio": 9.0, "mass": 1.0, "ledger": [{"rank": 0, "name": "zero_grad", "after": 0}], "values": {...}}],
+       "ratio": 9.0, "mass": 1.0, "ledger": [{"rank": 0, "name": "zero_grad", "after": 0}],
+       "gradient": {"error": 1.1, "cosine": 0.6, "scale": 0.9, "noise": 2e-7, ...} | null, "values": {...}}],
      "verdicts": [{"code": "GA101", "name": "mean-of-means", "state": "proven" | "refuted" | "not measured",
                    "message": "", "file": "train.py" | null, "line": 12 | null, "suspected": true}],
      "notes": [{"probe": "gradient", "why": ""}]}

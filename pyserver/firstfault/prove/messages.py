@@ -48,6 +48,10 @@ class Process(NamedTuple):
     garbage: int
 
 
+def this_host() -> str:
+    return os.uname().nodename if hasattr(os, "uname") else os.environ.get("COMPUTERNAME", "")
+
+
 def write_plan(plan: Plan) -> None:
     with open(os.path.join(plan.folder, _PLAN), "w", encoding="utf-8") as file:
         json.dump({"schema": SCHEMA, **plan._asdict()}, file)

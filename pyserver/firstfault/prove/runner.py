@@ -7,14 +7,13 @@ caller says, and is never read: messages come through files of their own, so gar
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from firstfault.prove.messages import VARIABLE, Message, Plan, Process, received, write_plan
+from firstfault.prove.messages import VARIABLE, Message, Plan, Process, received, this_host, write_plan
 from firstfault.prove.process_tree import end_tree
 
 INJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inject")
@@ -44,7 +43,7 @@ def run(
     """Run a command until it has sent its windows, or as long as it is allowed to."""
     folder = tempfile.mkdtemp(prefix="firstfault-")
     try:
-        write_plan(Plan(folder, windows, os.getpid(), socket.gethostname()))
+        write_plan(Plan(folder, windows, os.getpid(), this_host()))
         return _run(list(command), folder, windows, timeout, cwd, env, output, cancelled)
     finally:
         shutil.rmtree(folder, ignore_errors=True)

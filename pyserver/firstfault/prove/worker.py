@@ -6,13 +6,12 @@ import atexit
 import contextlib
 import os
 import re
-import socket
 import sys
 from typing import Any
 
 import torch
 
-from firstfault.prove.messages import Plan, sender
+from firstfault.prove.messages import Plan, sender, this_host
 from firstfault.prove.probes import install_all
 from firstfault.prove.record import Record
 
@@ -80,7 +79,7 @@ def _begin_anew(record: Record) -> None:
 
 def _end_without_watcher(plan: Plan) -> None:
     """Whoever asked is gone (killed, crashed): a run that nobody waits for must not go on for hours."""
-    if os.name != "posix" or not plan.watcher or plan.host != socket.gethostname():
+    if os.name != "posix" or not plan.watcher or plan.host != this_host():
         return
     try:
         os.kill(plan.watcher, 0)

@@ -9,6 +9,7 @@ from firstfault.prove.weights import RATIO, Row, Term, is_close, spread, terms, 
 
 _MEANS = ("GA101", "GA105", "GA106", "GA301")
 _SCALES = ("GA102", "GA103", "GA104", "GA302")
+_TRAINER = ("GA401", "GA402", "GA403")  # a Trainer that leaves its own division out: the same scale as GA102
 _NO_LOSS = (
     "No watched loss function took part (cross_entropy, nll_loss, binary_cross_entropy, ctc_loss, kl_div, mse_loss and "
     "their relatives in torch.nn.functional); a fused loss, a compiled one or one of your own "
@@ -132,7 +133,7 @@ def scales(measured: Measured) -> Iterator[Verdict]:
         message = (
             f"Weight x targets adds up to {_right_mass(full):.4g} over {_window_of(k, world)}: the scale is right."
         )
-        codes = (*(_SCALES[:3] if k > 1 else ()), *(_SCALES[3:] if world > 1 else ()))
+        codes = (*((*_SCALES[:3], *_TRAINER) if k > 1 else ()), *(_SCALES[3:] if world > 1 else ()))
         yield from (Verdict(code, "refuted", message, first.file, first.line) for code in codes)
         yield from _alone(k, world)
         return
@@ -213,7 +214,7 @@ def _named(term: Term, k: int, world: int) -> Iterator[Verdict]:
 def _scale_name(term: Term, k: int, world: int) -> tuple[tuple[str, ...], str] | None:
     summed = f"weight x targets adds up to {term.mass:.4g} over {_window_of(k, world)}, and should be 1"
     if k > 1 and is_close(term.mass, k, term.tolerance):
-        return ("GA102",), f"The loss is not divided by the {k} micro-batches: {summed}."
+        return ("GA102", *_TRAINER), f"The loss is not divided by the {k} micro-batches: {summed}."
     if k == world > 1 and is_close(term.mass, 1 / k, term.tolerance):
         means = all(row.loss.reduction == "mean" for row in term.rows)
         codes = ("GA103", "GA104", "GA302") if means else ("GA302", "GA103", "GA104")
