@@ -21,9 +21,6 @@ def sentences(lengths: list[int] = LENGTHS) -> list[dict[str, torch.Tensor]]:
 
 
 def trainer(kind: type[Trainer] = Trainer, lengths: list[int] = LENGTHS, **named: Any) -> Trainer:
-    torch.manual_seed(0)
-    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-    model = LlamaForCausalLM(LlamaConfig(vocab_size=30, max_position_embeddings=16, **size))
     arguments = TrainingArguments(
         tempfile.mkdtemp(),
         per_device_train_batch_size=2,
@@ -35,4 +32,11 @@ def trainer(kind: type[Trainer] = Trainer, lengths: list[int] = LENGTHS, **named
         logging_strategy="no",
         disable_tqdm=True,
     )
-    return kind(model=model, args=arguments, train_dataset=sentences(lengths), **named)
+    given = {"model": _model(), "train_dataset": sentences(lengths), **named}
+    return kind(args=arguments, **given)
+
+
+def _model() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    size = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=30, max_position_embeddings=16, **size))
