@@ -42,8 +42,8 @@ def run(arguments: "argparse.Namespace") -> int:
     if arguments.windows < 1 or arguments.timeout <= 0:
         return refuse("--windows and --timeout must be greater than 0.")
     findings = findings_of(arguments.command)
-    _say_before(arguments.command, arguments.windows)
-    with _ended_by_signals():
+    say_before(arguments.command, arguments.windows)
+    with ended_by_signals():
         measured, found = measure(arguments.command, arguments.windows, arguments.timeout)
     from firstfault.commands.joining import join
     from firstfault.prove.render import json_text, to_text
@@ -89,7 +89,7 @@ def findings_of(command: Sequence[str]) -> "list[Finding]":
     return [each for each in check_paths(scripts).findings if each.code[:2] in ("GA", "BN", "CL")]
 
 
-def _say_before(command: Sequence[str], windows: int) -> None:
+def say_before(command: Sequence[str], windows: int) -> None:
     import shlex
 
     sys.stderr.write(_BEFORE.format(command=shlex.join(command), windows=windows))
@@ -97,7 +97,7 @@ def _say_before(command: Sequence[str], windows: int) -> None:
 
 
 @contextmanager
-def _ended_by_signals() -> Iterator[None]:
+def ended_by_signals() -> Iterator[None]:
     """A terminal that closes, or a kill, ends the measured processes too: both become what Ctrl-C is."""
     numbers = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 

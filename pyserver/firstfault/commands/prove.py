@@ -1,4 +1,4 @@
-"""``firstfault prove``: the A/B diagnostic on a probe, and the scaffold of a probe for a script."""
+"""``firstfault prove``: the A/B diagnostic on a probe, or on two runs; and the scaffold of a probe for a script."""
 
 import importlib.util
 import os
@@ -33,19 +33,27 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     prove.add_argument("--format", choices=["text", "json"], default="text", help="text for people (default), or JSON")
     prove.add_argument("--scaffold", metavar="SCRIPT", help="write a probe for a training script, to fill in")
     prove.add_argument("-o", "--output", metavar="FILE", help="where --scaffold writes to (default: standard output)")
+    prove.add_argument("--a", metavar="COMMAND", help="instead of a probe: the run that takes its window in one batch")
+    prove.add_argument("--b", metavar="COMMAND", help="and the run that accumulates; both are measured, like measure")
     prove.set_defaults(run=run)
 
 
 def run(arguments: "argparse.Namespace") -> int:
     if arguments.scaffold:
         return _scaffold(arguments)
+    if arguments.a or arguments.b:
+        from firstfault.commands import prove_runs
+
+        return prove_runs.run(arguments)
     why = _unusable(arguments)
     if why:
         return refuse(why)
+    from firstfault.commands.measure import ended_by_signals
     from firstfault.prove.experiments import Refused, prove
 
     try:
-        verdict = prove(_setting(arguments))
+        with ended_by_signals():
+            verdict = prove(_setting(arguments))
     except Refused as refused:
         return _refused(refused, arguments.format)
     _print(verdict, arguments.format)
