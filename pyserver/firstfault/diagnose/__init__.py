@@ -11,6 +11,14 @@ from firstfault.diagnose.recorded import report_of_dumps, with_dumps
 from firstfault.diagnose.report import Report
 from firstfault.library import Library
 from firstfault.logs.log import Log
+from firstfault.patterns import gated
+
+# A value that is no number; Megatron counts its "nan iterations" on every line.
+NO_NUMBER = gated(
+    r"[:=|\s][\s\"'\[(]{0,8}-?(?:nan|NaN|NAN|[Ii]nf|INF)\b(?! iter)", "nan", "NaN", "NAN", "inf", "Inf", "INF"
+)
+# Words of lines that hold metrics.
+MARKS = ("loss", "Loss", "LOSS", "norm", "scale")
 
 # A job that was started again a hundred times is told by its last attempts.
 MOST_EARLIER = 5
@@ -44,14 +52,18 @@ def _diagnose(log: Log, library: Library, whole: Log) -> Report:
     ranks = Ranks(log)
     course = course_of(log)
     failures = [each for each in failures_of(log, library, ranks) if _counts(each, log, course)]
-    if not any("oss" in line.text or "norm" in line.text for line in whole.lines):
-        return _decided(failures, log, library, ranks)
-    # Late, because most selections hold no metrics.
-    from firstfault.diagnose.curves import Curves
-    from firstfault.diagnose.numerics import symptom, weigh
+    if any(NO_NUMBER.search(line.text) for line in log.lines):
+        from firstfault.diagnose.numerics import weigh
 
-    report = _decided(weigh(failures, Curves(log), library, ranks), log, library, ranks)
-    choice = symptom(Curves(whole), library, Ranks(whole)) if report.initiating is None else None
+        failures = weigh(failures, log, library, ranks)
+    report = _decided(failures, log, library, ranks)
+    if report.initiating is not None or not any(mark in line.text for line in whole.lines for mark in MARKS):
+        return report
+    # Late, because most selections hold an exception and no curve.
+    from firstfault.diagnose.numerics import symptom
+
+    ranks = Ranks(whole)
+    choice = symptom(whole, library, ranks)
     if choice is None:
         return report
     return report_of(Verdict(choice, (), ()), choice, [], whole, library, ranks)._replace(read=report.read)

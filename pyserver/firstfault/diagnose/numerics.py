@@ -12,13 +12,10 @@ from firstfault.diagnose.failures import Failure
 from firstfault.diagnose.ranks import Ranks
 from firstfault.diagnose.silent import Symptom, lost, nan_loss, nan_values, symptoms
 from firstfault.library import Library
+from firstfault.logs.log import Log
 from firstfault.patterns import gated
 
 NANS = frozenset(("loss-nan", "eval-loss-nan"))
-# A value that is no number; Megatron counts its "nan iterations" on every line.
-NO_NUMBER = gated(
-    r"[:=|\s][\s\"'\[(]{0,8}-?(?:nan|NaN|NAN|[Ii]nf|INF)\b(?! iter)", "nan", "NaN", "NAN", "inf", "Inf", "INF"
-)
 # Exceptions that a NaN brings about: by their class, or by the words of their message.
 BROUGHT = frozenset(
     ("multinomial-probs", "assert-bce", "assert-index", "assert-label", "assert-embedding", "device-assert",
@@ -32,10 +29,9 @@ OF_NUMBERS = gated(
 REASON = "No line of the text reports an error; the printed numbers show it."
 
 
-def weigh(failures: list[Failure], curves: Curves, library: Library, ranks: Ranks) -> list[Failure]:
+def weigh(failures: list[Failure], log: Log, library: Library, ranks: Ranks) -> list[Failure]:
     """The failures with the NaN of the curves among them, those left out that the loss got over."""
-    if not any(NO_NUMBER.search(line.text) for line in curves.log.lines):
-        return failures
+    curves = Curves(log)
     kept = [each for each in failures if not _got_over(each, curves)]
     if not any(each.signature.category == "numerics-silent" for each in kept):
         kept = sorted([*kept, *_unread(curves, library, ranks)], key=lambda each: each.order)
@@ -43,9 +39,9 @@ def weigh(failures: list[Failure], curves: Curves, library: Library, ranks: Rank
     return _from_one_rank([_beside(each, kept) for each in kept], curves)
 
 
-def symptom(curves: Curves, library: Library, ranks: Ranks) -> Choice | None:
+def symptom(log: Log, library: Library, ranks: Ranks) -> Choice | None:
     """The surest failure that raised no error, if the curves show one."""
-    found = next(symptoms(curves), None)
+    found = next(symptoms(Curves(log)), None)
     if found is None:
         return None
     failure = _failure(found, library, ranks)
