@@ -16,6 +16,7 @@ __all__ = ["Finding", "Fix", "Hit", "Related", "Rule", "Workspace", "all_rules",
 _WORDS = (
     "backward",
     "compute_loss",
+    "Trainer(",
     "update_params",
     "BatchNorm",
     "GroupNorm",

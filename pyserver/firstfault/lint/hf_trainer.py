@@ -12,6 +12,7 @@ from firstfault.lint.objects import Instance, instance
 from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.versions import Release
 from firstfault.lint.workspace import Workspace
+from firstfault.text import Span
 
 _TRAINER = re.compile(r"transformers\.(?:trainer\.|trainer_seq2seq\.)?(?:Seq2Seq)?Trainer")
 _ARGUMENTS = re.compile(r"(?:Seq2Seq)?TrainingArguments$")
@@ -33,23 +34,6 @@ class Override:
     owner: ast.ClassDef
     method: ast.FunctionDef
 
-    @property
-    def names(self) -> list[str]:
-        arguments = self.method.args
-        return [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-
-    @property
-    def items(self) -> str | None:
-        """The parameter that gets the number of items: by its name, else the fourth after ``self``."""
-        if ITEMS in self.names:
-            return ITEMS
-        positional = [*self.method.args.posonlyargs, *self.method.args.args]
-        return positional[4].arg if len(positional) > 4 else None
-
-    @property
-    def accepts_items(self) -> bool:
-        return ITEMS in self.names or self.method.args.kwarg is not None
-
 
 @dataclass(frozen=True, slots=True)
 class Steps:
@@ -66,6 +50,21 @@ class Steps:
     @property
     def is_many(self) -> bool:
         return self.value is not None and self.value.value > 1
+
+
+def items_of(function: ast.FunctionDef) -> str | None:
+    """How the body of a function names the number of items; None where it does not take it."""
+    arguments = function.args
+    if any(each.arg == ITEMS for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)):
+        return ITEMS
+    return f'{arguments.kwarg.arg}.get("{ITEMS}")' if arguments.kwarg is not None else None
+
+
+def head_span(script: Script, function: ast.FunctionDef) -> Span:
+    """``def compute_loss``, without the parameters and the body."""
+    start = script.span(function).start
+    at = script.line_text(start.line).find(function.name, start.column - 1)
+    return Span(start, start._replace(column=at + len(function.name) + 1))
 
 
 def overrides(script: Script, name: str, workspace: Workspace) -> Iterator[Override]:

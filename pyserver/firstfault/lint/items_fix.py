@@ -3,7 +3,7 @@
 import ast
 
 from firstfault.lint.bindings import keyword
-from firstfault.lint.hf_trainer import ITEMS, Override
+from firstfault.lint.hf_trainer import ITEMS, Override, items_of
 from firstfault.lint.loss_override import ReturnedMean
 from firstfault.lint.rule import Fix
 from firstfault.lint.script import Script, dotted
@@ -18,8 +18,9 @@ def parameter_edit(script: Script, function: ast.FunctionDef) -> Edit | None:
     named = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
     if arguments.vararg is not None or not named:
         return None
+    last = max(named, key=lambda each: _end(script, each))
     end = max(_end(script, each) for each in (*named, *_defaults(arguments)))
-    return Edit(Span(end, end), f", {ITEMS}=None")
+    return Edit(Span(end, end), _one_more(script, last, f"{ITEMS}=None"))
 
 
 def _defaults(arguments: ast.arguments) -> list[ast.expr]:
@@ -28,36 +29,36 @@ def _defaults(arguments: ast.arguments) -> list[ast.expr]:
 
 def argument_edit(script: Script, call: ast.Call, text: str) -> Edit | None:
     """One more argument of a call; None where parentheses or comments stand behind the last one."""
-    given = [*call.args, *(each.value for each in call.keywords)]
+    given: list[ast.AST] = [*call.args, *call.keywords]
     if not given:
         end = _end(script, call)
         end = end._replace(column=end.column - 1)
         return Edit(Span(end, end), text)
-    end = max(_end(script, each) for each in given)
+    last = max(given, key=lambda each: _end(script, each))
+    end = _end(script, last)
     behind = script.source[script.table.offset(end) : script.table.offset(_end(script, call)) - 1]
-    return Edit(Span(end, end), f", {text}") if not behind.strip(" \t\r\n,") else None
+    return Edit(Span(end, end), _one_more(script, last, text)) if not behind.strip(" \t\r\n,") else None
+
+
+def _one_more(script: Script, last: ast.AST, text: str) -> str:
+    """Behind the last one, or on a line of its own where the last one has one."""
+    start = script.span(last).start
+    before = script.line_text(start.line)[: start.column - 1]
+    return f",\n{before}{text}" if not before.strip() else f", {text}"
 
 
 def forwarding_fix(script: Script, override: Override, found: ReturnedMean) -> Fix | None:
     """``super().compute_loss(..., num_items_in_batch=num_items_in_batch)``: the base class does the rest."""
-    given = f"{ITEMS}={items_of(override)}"
+    given = f"{ITEMS}={items_of(override.method)}"
     edit = argument_edit(script, found.node, given) if isinstance(found.node, ast.Call) else None
     if edit is None:
         return None
     return Fix("Hand `num_items_in_batch` on to the Trainer's own `compute_loss`", "safe", (edit,))
 
 
-def items_of(override: Override) -> str:
-    """How the body of an override names the number of items."""
-    if override.items is not None:
-        return override.items
-    assert override.method.args.kwarg is not None
-    return f'{override.method.args.kwarg.arg}.get("{ITEMS}")'
-
-
 def model_fix(script: Script, override: Override, found: ReturnedMean) -> Fix | None:
     """The model normalises by itself where it is told the number; only the mean over the ranks is left to undo."""
-    name, items = _set_once(script, found), items_of(override)
+    name, items = _set_once(script, found), items_of(override.method)
     edit = argument_edit(script, found.node, f"{ITEMS}={items}") if isinstance(found.node, ast.Call) else None
     if edit is None or name is None or not isinstance(found.term.node, ast.Call) or found.term.entries:
         return None
@@ -66,7 +67,7 @@ def model_fix(script: Script, override: Override, found: ReturnedMean) -> Fix | 
         f"if {items} is not None and self.args.average_tokens_across_devices:",
         f"    {loss} = {loss} * self.accelerator.num_processes",
     ]
-    return Fix("Pass `num_items_in_batch` to the model", "safe", (edit, _below(script, statement, lines)))
+    return Fix("Pass `num_items_in_batch` to the model", "safe", (edit, below(script, statement, lines)))
 
 
 def sum_fix(script: Script, function: ast.FunctionDef, found: ReturnedMean, items: str, ranks: bool) -> Fix | None:
@@ -80,7 +81,7 @@ def sum_fix(script: Script, function: ast.FunctionDef, found: ReturnedMean, item
     if found.term.maker is not None and maker.args:
         return None  # weights of the classes
     statement, loss = name
-    chosen = f'reduction="sum" if {items} is not None else "mean"'
+    chosen = f'reduction="mean" if {items} is None else "sum"'
     lines = [f"if {items} is not None:", f"    {loss} = {loss} / {items}"]
     if ranks:
         lines += [
@@ -91,7 +92,7 @@ def sum_fix(script: Script, function: ast.FunctionDef, found: ReturnedMean, item
     if edit is None:
         return None
     title = f"Divide the sum of the losses by `{ITEMS}`"
-    return Fix(title, "safe", (edit, _below(script, statement, lines)))
+    return Fix(title, "safe", (edit, below(script, statement, lines)))
 
 
 def flag_fix(script: Script, owner: ast.ClassDef, partial: bool) -> Fix | None:
@@ -103,12 +104,12 @@ def flag_fix(script: Script, owner: ast.ClassDef, partial: bool) -> Fix | None:
         lines = [
             "def __init__(self, *args, **kwargs):", "    super().__init__(*args, **kwargs)", f"    {_FLAG}",
         ]  # fmt: skip
-        edit = _below(script, first, ["", *lines]) if documented else _above(script, first, [*lines, ""])
+        edit = below(script, first, ["", *lines]) if documented else _above(script, first, [*lines, ""])
     else:
         call = next((each for each in init.body if _is_super_init(each)), None)
         if call is None:
             return None
-        edit = _below(script, call, [_FLAG])
+        edit = below(script, call, [_FLAG])
     title = "Let the Trainer divide the loss by the accumulation steps"
     return Fix(title, "partial" if partial else "safe", (edit,))
 
@@ -135,7 +136,7 @@ def _set_once(script: Script, found: ReturnedMean) -> tuple[ast.stmt, str] | Non
     return (sets[0], name) if plain and sets[0] in getattr(function, "body", []) else None
 
 
-def _below(script: Script, statement: ast.stmt, lines: list[str]) -> Edit:
+def below(script: Script, statement: ast.stmt, lines: list[str]) -> Edit:
     indent = " " * (script.span(statement).start.column - 1)
     end = script.span(statement).end
     end = end._replace(column=len(script.line_text(end.line)) + 1)

@@ -1,7 +1,8 @@
 """Which release of a library a script runs with: read off files, nothing is imported.
 
-First the environment that the caller names (the chosen interpreter's), then one that lies in the project, then what the
-project's files pin or bound: lock files, requirements, pyproject.toml, environment.yml.
+First the script's own inline metadata (``# /// script``), which brings an environment of its own; then the environment
+that the caller names (the chosen interpreter's), then one that lies in the project, then what the project's files pin
+or bound: lock files, requirements, pyproject.toml, environment.yml.
 """
 
 import os
@@ -21,6 +22,7 @@ _CLAUSE = re.compile(r"(===?|~=|>=|<=|!=|<|>|\^|(?<![<>=~!])=(?!=))\s*v?(\d+(?:\
 _DIST_INFO = re.compile(r"(\w[\w.]*)-(\d+(?:\.\d+)*)[^/]*\.dist-info", re.IGNORECASE)
 _LOCKED = re.compile(r'^version\s*=\s*"(\d+(?:\.\d+)*)', re.MULTILINE)
 _ANY = 9999  # every number of this place
+_INLINE = re.compile(r"^# /// script\n(?:#.*\n)*?# ///", re.MULTILINE)
 _LARGEST = 20_000_000
 
 
@@ -40,6 +42,9 @@ class Release(NamedTuple):
 
 def release(package: str, script: Script, workspace: Workspace) -> Release | None:
     """None where no file tells."""
+    inline = _of_comment(package, script)
+    if inline is not None:
+        return inline
     folders = list(_folders(script, workspace))
     environments = [workspace.environment] if workspace.environment else []
     environments += [os.path.join(folder, name) for folder in folders for name in _ENVIRONMENTS]
@@ -106,6 +111,17 @@ def _same(name: str, package: str) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ stated
+
+
+def _of_comment(package: str, script: Script) -> Release | None:
+    """``# dependencies = ["transformers==4.57.6"]`` in the block that Python's packaging defines for single scripts."""
+    block = _INLINE.search(script.source)
+    if block is None:
+        return None
+    for match in re.finditer(rf"[\"']{re.escape(package)}(?![\w.-])\s*(?:\[[^\]]*\])?([^\"';]*)", block[0]):
+        line = script.source.count("\n", 0, block.start() + match.start()) + 1
+        return _range(match[1], script.path, line)
+    return None
 
 
 def _stated(package: str, folder: str, workspace: Workspace) -> Iterator[Release]:

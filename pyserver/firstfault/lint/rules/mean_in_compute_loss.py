@@ -84,16 +84,18 @@ from collections.abc import Iterator
 
 from firstfault.lint.hf_trainer import (
     FIRST_ITEMS,
+    ITEMS,
     Override,
     accumulation,
     concrete_head,
     is_causal,
+    items_of,
     model_for,
     overrides,
     settles_scale,
     takes_items,
 )
-from firstfault.lint.items_fix import flag_fix, forwarding_fix, items_of, model_fix, sum_fix
+from firstfault.lint.items_fix import flag_fix, forwarding_fix, model_fix, sum_fix
 from firstfault.lint.loss_override import ReturnedMean, is_per_token, returned_mean
 from firstfault.lint.objects import Instance
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
@@ -107,7 +109,7 @@ def mean_in_compute_loss(script: Script, workspace: Workspace) -> Iterator[Hit]:
     if accumulation(script).is_one:
         return
     for override in overrides(script, "compute_loss", workspace):
-        if override.accepts_items and not settles_scale(script, override.owner, workspace):
+        if items_of(override.method) is not None and not settles_scale(script, override.owner, workspace):
             found = returned_mean(script, override.method, workspace)
             hit = _hit(script, override, found, workspace) if found else None
             if hit is not None:
@@ -183,7 +185,7 @@ def _fixes(
     elif found.kind == "model-output" and takes:
         exact = model_fix(script, override, found)
     elif found.kind == "cross-entropy":
-        exact = sum_fix(script, override.method, found, items_of(override), ranks=True)
+        exact = sum_fix(script, override.method, found, items_of(override.method) or ITEMS, ranks=True)
     if exact is not None:
         yield exact
     flag = flag_fix(script, override.owner, partial=per_token)

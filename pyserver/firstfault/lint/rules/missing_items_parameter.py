@@ -1,15 +1,16 @@
-"""An overridden `compute_loss` does not take the argument that transformers' Trainer calls it with.
+"""An overridden `compute_loss` or `training_step` does not take what transformers' Trainer calls it with.
 
 ## What it does
 
 Finds classes that derive from `transformers.Trainer` and override `compute_loss` with neither a parameter
-`num_items_in_batch` nor `**kwargs`.
+`num_items_in_batch` nor `**kwargs`, or `training_step` with no third parameter.
 
 ## Why it matters
 
-Since 4.46 the Trainer calls `self.compute_loss(model, inputs, num_items_in_batch=...)`. The first training step
-raises `TypeError: compute_loss() got an unexpected keyword argument 'num_items_in_batch'`. Measured with the Trainer
-of nine releases: it runs before 4.46 and raises in every one from 4.46.3 to 5.24.0.
+Since 4.46 the Trainer calls `self.training_step(model, inputs, num_items_in_batch)`, and from there
+`self.compute_loss(model, inputs, num_items_in_batch=...)`. The first training step raises `TypeError: compute_loss()
+got an unexpected keyword argument 'num_items_in_batch'`. Measured: it runs before 4.46 and in 4.47.0 (where the
+gradient is then wrong in another way), and raises in the other measured releases from 4.46.3 to 5.24.0.
 
 ## Example
 
@@ -43,7 +44,8 @@ class LoggedTrainer(Trainer):
 
 The fix adds the parameter, and hands it on to every `super().compute_loss(...)` in the method. Where the loss comes
 from there, that is all, and the fix is safe. Where the method computes a mean of its own, the fix is partial: the
-script runs again, and what is left to do is what mean-in-compute-loss reports next.
+script runs again, and what is left to do is what mean-in-compute-loss reports next. So it is for a `training_step`,
+whose division, where it has one, the rule does not judge.
 
 ## Limits
 
@@ -60,28 +62,41 @@ Nothing is said where every possible release is older than 4.46. Classes that al
 import ast
 from collections.abc import Iterator
 
-from firstfault.lint.hf_trainer import FIRST_ITEMS, Override, lineage, overrides
+from firstfault.lint import trainers
+from firstfault.lint.hf_trainer import FIRST_ITEMS, Override, head_span, items_of, lineage, overrides
 from firstfault.lint.items_fix import argument_edit, parameter_edit
 from firstfault.lint.loss_override import is_super_call
 from firstfault.lint.rule import Applicability, Fix, Hit, Related, Severity, rule
 from firstfault.lint.script import Script
 from firstfault.lint.versions import Release, release
 from firstfault.lint.workspace import Workspace
-from firstfault.text import Edit, Span
+from firstfault.text import Edit
+
+_RUNS = "compute-loss-without-parameter"  # has a mark in the releases that do not raise
 
 
 @rule("GA405")
 def missing_items_parameter(script: Script, workspace: Workspace) -> Iterator[Hit]:
-    for override in overrides(script, "compute_loss", workspace):
-        if override.accepts_items or _steps_by_itself(script, override, workspace):
-            continue
+    loss = [
+        each
+        for each in overrides(script, "compute_loss", workspace)
+        if items_of(each.method) is None and not _steps_by_itself(script, each, workspace)
+    ]
+    steps = [each for each in overrides(script, "training_step", workspace) if not _takes_three(each.method)]
+    for override in (*loss, *steps):
         where = release("transformers", script, workspace)
-        if where is not None and where.high is not None and where.high < FIRST_ITEMS:
+        if where is not None and (_is_older(where) or trainers.of_case(_RUNS, where) is not None):
             continue
         severity: Severity = "error" if where is not None and where.low >= FIRST_ITEMS else "warning"
         related = (Related(where.file, where.line, f"transformers {where.text}"),) if where is not None else ()
         fix = _fix(script, override)
-        yield Hit(_head(script, override), severity, _message(override, where), related, (fix,) if fix else ())
+        yield Hit(
+            head_span(script, override.method), severity, _message(override, where), related, (fix,) if fix else ()
+        )
+
+
+def _is_older(where: Release) -> bool:
+    return where.high is not None and where.high < FIRST_ITEMS
 
 
 def _steps_by_itself(script: Script, override: Override, workspace: Workspace) -> bool:
@@ -93,19 +108,16 @@ def _steps_by_itself(script: Script, override: Override, workspace: Workspace) -
     )
 
 
-def _head(script: Script, override: Override) -> Span:
-    """``def compute_loss``, without its parameters and its body."""
-    start = script.span(override.method).start
-    line = script.line_text(start.line)
-    at = line.find(override.method.name, start.column - 1)
-    return Span(start, start._replace(column=at + len(override.method.name) + 1))
+def _takes_three(method: ast.FunctionDef) -> bool:
+    """It is called with the model, the inputs and the number of items by position."""
+    return method.args.vararg is not None or len((*method.args.posonlyargs, *method.args.args)) >= 4
 
 
 def _message(override: Override, where: Release | None) -> str:
     who = f"transformers {where.text}" if where is not None and where.is_exact else "transformers 4.46 and newer"
     return (
-        f"`{override.owner.name}.compute_loss` takes no `num_items_in_batch`, but the Trainer of {who} passes it: "
-        "the first training step raises TypeError."
+        f"`{override.owner.name}.{override.method.name}` takes no `num_items_in_batch`, but the Trainer of {who} "
+        "passes it: the first training step raises TypeError."
     )
 
 
@@ -113,6 +125,8 @@ def _fix(script: Script, override: Override) -> Fix | None:
     parameter = parameter_edit(script, override.method)
     if parameter is None:
         return None
+    if override.method.name == "training_step":
+        return Fix("Add the parameter `num_items_in_batch`", "partial", (parameter,))
     calls = [each for each in script.walk(override.method) if is_super_call(each)]
     handed = [argument_edit(script, each, "num_items_in_batch=num_items_in_batch") for each in calls]  # type: ignore[arg-type]
     edits: tuple[Edit, ...] = (parameter, *(each for each in handed if each is not None))
