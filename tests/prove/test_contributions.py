@@ -23,11 +23,11 @@ def _run(weights: list[float], dtype: torch.dtype = torch.float64, scale: float 
     """Each micro-batch is backpropagated with this weight of a target, as a loop would do it."""
     model, batches = _window(dtype)
     seen = Contributions()
-    weight = torch.zeros(())
+    weight = 0.0
     for parameter in model.parameters():
         parameter.register_hook(lambda gradient, parameter=parameter: seen.add(parameter, gradient, weight, scale))
     for (inputs, labels), each in zip(batches, weights, strict=True):
-        weight = torch.tensor(each, dtype=torch.float64)
+        weight = each
         (F.cross_entropy(model(inputs), labels, reduction="sum") * each * scale).backward()
     seen.parameters = list(model.parameters())
     return seen

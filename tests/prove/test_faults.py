@@ -4,11 +4,10 @@ A script's name begins with the code of its fault. Every script runs as it is, w
 in a fork of one process that has imported torch.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from measuring import Warm, warm
+from measuring import Warm
 
 from firstfault.prove.measured import Measured
 from firstfault.prove.verdict import Verdict, verdict_for, verdicts
@@ -19,12 +18,6 @@ WINDOWS = {"ga201": 4, "ga202": 4, "short_window_divided": 4, "two_optimizers": 
 UNCLEAR = {"closure"}  # nothing can be said, and that is said
 # What else is wrong with a script, since one fault brings the other.
 BESIDE: dict[str, set[str]] = {}
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[Warm]:
-    with warm("accelerate") as started:
-        yield started
 
 
 @pytest.mark.parametrize("script", FAULTY, ids=lambda path: path.stem)

@@ -23,7 +23,7 @@ RIGHT = ("hf_builtin", "hf_sum_loss", "hf_ranks", "lightning_equal", "lightning_
 
 
 @pytest.fixture(scope="module")
-def process() -> Iterator[Warm]:
+def trainers() -> Iterator[Warm]:
     with warm(f"{TRAINER},accelerate,lightning") as started:
         yield started
 
@@ -35,8 +35,8 @@ def old_trainer() -> Iterator[Warm]:
 
 
 @pytest.mark.parametrize("script", RIGHT)
-def test_a_right_loop_is_not_accused(script: str, process: Warm) -> None:
-    measured = _measure(script, process)
+def test_a_right_loop_is_not_accused(script: str, trainers: Warm) -> None:
+    measured = _measure(script, trainers)
     found = verdicts(measured)
     assert not [each for each in found if each.state == "proven"]
     assert verdict_for("GA102", found).state == "refuted"
@@ -48,8 +48,8 @@ def test_a_right_loop_is_not_accused(script: str, process: Warm) -> None:
 
 
 @pytest.mark.parametrize("script", ["accelerate_mean", "lightning_mean", "fabric_mean"])
-def test_a_mean_of_means(script: str, process: Warm) -> None:
-    measured = _measure(script, process)
+def test_a_mean_of_means(script: str, trainers: Warm) -> None:
+    measured = _measure(script, trainers)
     verdict = verdict_for("GA101", verdicts(measured))
     assert verdict.state == "proven"
     assert verdict_for("GA102", verdicts(measured)).state == "refuted"
@@ -62,9 +62,9 @@ def test_a_mean_of_means(script: str, process: Warm) -> None:
 @pytest.mark.parametrize(
     ("script", "code"), [("hf_mean_loss", "GA401"), ("hf_mean_loss_func", "GA402"), ("hf_head", "GA403")]
 )
-def test_a_mean_that_the_trainer_takes_for_divided(script: str, code: str, process: Warm) -> None:
+def test_a_mean_that_the_trainer_takes_for_divided(script: str, code: str, trainers: Warm) -> None:
     """The mass is the number of micro-batches."""
-    measured = _measure(script, process)
+    measured = _measure(script, trainers)
     assert verdict_for(code, verdicts(measured)).state == "proven"
     (term,) = terms(measured.complete[0])
     assert term.mass == pytest.approx(4)
@@ -73,13 +73,21 @@ def test_a_mean_that_the_trainer_takes_for_divided(script: str, code: str, proce
         assert seen is not None and seen.kept_scale < 1, "the Trainer clips, and hides a part of the fault"
 
 
-def test_both_faults_of_a_trainer_are_told_apart(process: Warm) -> None:
-    found = verdicts(_measure("hf_mean_loss_of_lengths", process))
+def test_a_sharded_model(trainers: Warm) -> None:
+    measured = trainers.measure(SCRIPTS / "fsdp_mean.py", ranks=2)
+    assert verdict_for("GA301", verdicts(measured)).state == "proven"
+    assert verdict_for("GA102", verdicts(measured)).state == "not measured"
+    assert gradient(measured.complete[0]) is None
+    assert [probe for probe, _ in measured.notes] == ["gradient"]
+
+
+def test_both_faults_of_a_trainer_are_told_apart(trainers: Warm) -> None:
+    found = verdicts(_measure("hf_mean_loss_of_lengths", trainers))
     assert {each.code for each in found if each.state == "proven"} == {"GA101", "GA102"}
 
 
-def test_a_division_beside_that_of_lightning(process: Warm) -> None:
-    measured = _measure("lightning_divided_twice", process)
+def test_a_division_beside_that_of_lightning(trainers: Warm) -> None:
+    measured = _measure("lightning_divided_twice", trainers)
     assert verdict_for("GA103", verdicts(measured)).state == "proven"
     assert terms(measured.complete[0])[0].mass == pytest.approx(1 / 4)
 

@@ -1,24 +1,17 @@
 """The gradient of a step beside the wanted one, as a run tells it, against gradients that autograd makes here."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
-from measuring import Warm, warm
+from measuring import Warm
 from tiny import language_model, text
 
 from firstfault.prove.gradients import Gradient, difference, gradient
 from firstfault.prove.measured import Window
 
 SCRIPTS = Path(__file__).parent
-
-
-@pytest.fixture(scope="module")
-def process() -> Iterator[Warm]:
-    with warm() as started:
-        yield started
 
 
 def test_the_distance_is_that_of_the_gradients(process: Warm) -> None:

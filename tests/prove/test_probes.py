@@ -76,6 +76,7 @@ def test_parameters_from_before_the_probe_are_followed_from_the_first_step_on() 
         started.undo()
     windows = [each for each in started.sent if each["kind"] == "window"]
     assert ["gradients" in each["values"] for each in windows] == [False, True, True]
+    assert any("no gradient arrived" in each.get("why", "") for each in started.sent)
 
 
 def test_copies_that_are_too_large_are_not_made(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

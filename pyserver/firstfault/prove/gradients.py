@@ -43,6 +43,8 @@ def gradient(window: Window) -> Gradient | None:
         return None
     if window.world == 1:
         return Gradient(**{name: float(entries[0][name]) for name in Gradient._fields[:-1]}, apart=0.0)
+    if not all(part.values.get("averaged_over_ranks") for part in window.parts):
+        return None  # parts of one model, perhaps: the sum over ranks would mean nothing
     sketches = [entry["sketches"] for entry in entries]
     targets, world = sum(entry["targets"] for entry in entries), len(entries)
     applied = [each["applied"] for each in sketches]

@@ -44,7 +44,7 @@ class Contributions:
     def empty(self) -> bool:
         return not self._sums
 
-    def add(self, parameter: torch.Tensor, gradient: torch.Tensor, weight: Any, scale: Any = 1.0) -> None:
+    def add(self, parameter: torch.Tensor, gradient: torch.Tensor, weight: float, scale: Any = 1.0) -> None:
         """A part of this parameter's gradient; each of its targets had this weight, times a scaler's factor."""
         with torch.no_grad():
             part = gradient.detach().to(torch.promote_types(gradient.dtype, torch.float32)) / scale
@@ -53,7 +53,7 @@ class Contributions:
                 self._sums[id(parameter)] = (torch.zeros_like(part), torch.zeros_like(part))
             arrived, wanted = self._sums[id(parameter)]
             arrived.add_(part)
-            if float(weight):  # without a target that counts nothing has arrived
+            if weight:  # without a target that counts nothing has arrived
                 wanted.add_(part / weight)
 
     def take(self, parameters: Iterable[torch.Tensor]) -> tuple[list[int], list[Triple]]:

@@ -53,6 +53,8 @@ class _Probe:
         self.contributions = Contributions()
         self.lines: set[tuple[str, int]] = set()  # where the losses of the open window stand
         self.why_not = ""  # the open window is not measured
+        self.weighed: dict[str, Any] | None = None  # the loss that has this weight
+        self.weight = 0.0
 
     def follow(self, optimizer: Any) -> None:
         for parameter in _parameters(optimizer):
@@ -74,13 +76,19 @@ class _Probe:
         self.why_not = self._too_large(gradient) or _unusable(gradient)
         if not losses:
             self.why_not = "a backward came from no loss whose targets are counted"
+        if not self.why_not:
+            try:
+                self.contributions.add(parameter, gradient, self._weight(losses), self.record.scale)
+            except RuntimeError as error:  # no memory, above all
+                self.why_not = f"copies of the gradients could not be kept ({error})"[:200]
         if self.why_not:
             self.contributions = Contributions()
-            return
-        try:
-            self.contributions.add(parameter, gradient, losses[-1]["weight"], self.record.scale)
-        except torch.cuda.OutOfMemoryError:
-            self.contributions, self.why_not = Contributions(), "there is no memory for copies of the gradients"
+
+    def _weight(self, losses: list[dict[str, Any]]) -> float:
+        """Of the loss whose backward runs; read once, since reading a number waits for the GPU."""
+        if self.weighed is not losses[-1]:
+            self.weighed, self.weight = losses[-1], float(losses[-1]["weight"])
+        return self.weight
 
     def _too_large(self, gradient: torch.Tensor) -> str:
         limit = LARGEST
@@ -107,6 +115,7 @@ class _Probe:
         window = self.record.window
         targets = sum(float(loss["counted"]) for each in window.micro_batches for loss in each["losses"])
         if not triples or not targets > 0:
+            self.record.not_measured("gradient", "no gradient arrived at the optimizer's own parameters (as with FSDP)")
             return
         several = self.record.place()[1] > 1
         found = _sketched(places, triples) if several else self._compared(triples, targets)
