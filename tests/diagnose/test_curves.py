@@ -120,6 +120,16 @@ def test_a_nan_of_an_evaluation_metric_alone_is_no_failure() -> None:
     assert diagnosed(text).verdict == "no-failure"
 
 
+def test_a_bar_that_never_knew_the_loss_is_no_nan() -> None:
+    """Lightning with manual optimization: the bar's own loss is NaN from the start, the logged one is sound."""
+    text = "".join(
+        f"Epoch 0: {at:3}%|##| {at}/99 [00:{at:02}<00:20, 9.1it/s, loss=nan, v_num=3, train_loss={2 - at / 90:.3f}]\n"
+        for at in range(1, 40)
+    )
+    assert diagnosed(text).verdict == "no-failure"
+    assert diagnosed(text.replace("train_loss=1", "train_loss=nan, x=1")).initiating is not None
+
+
 def test_the_rank_whose_loss_broke_first_is_named() -> None:
     text = "".join(
         f"[rank{rank}]: step {step} loss {'nan' if step >= 5 + (rank != 2) else 2 - step / 10:}\n"

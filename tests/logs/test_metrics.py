@@ -47,6 +47,12 @@ LINES = [
         {"step": 100, "lm loss": 2.1, "scale": 65536, "norm": 1.234, "rate": 2.999e-4},
     ),
     (
+        "Megatron, several losses",
+        " iteration       29/    6069 | lm loss: 8.7E-01 | seq_load_balancing_loss: 1.2E+00 | mtp_1 loss: 1.1E+00 | loss scale: 1.0 |",
+        {"step": 29, "lm loss": 0.87, "mtp 1 loss": 1.1, "scale": 1},
+    ),
+    ("sd-scripts", "steps:  13%|####      | 440/3300 [21:33<2:20:06,  2.94s/it, avr_loss=nan]", {"step": 440, "avr loss": math.nan}),
+    (
         "DeepSpeed",
         "[2026-11-30 10:00:00,018] [INFO] [loss_scaler.py:181:update_scale] [deepspeed] OVERFLOW! Rank 0 Skipping step. "
         "Attempted loss scale: 64, reducing to 32",

@@ -69,9 +69,11 @@ def _curve(found: list[Reading]) -> Curve:
 
 
 def _main_loss(found: list[Reading]) -> str:
+    """Of several names the one with most numbers: some bars show a loss of their own that never becomes one."""
     counts = Counter(name for each in found for name in each.losses)
+    numbers = Counter(name for each in found for name, value in each.losses.items() if math.isfinite(value))
     named = [name for name in MAIN if name in counts]
-    return max(named or list(counts), key=lambda name: counts[name], default="")
+    return max(named or list(counts), key=lambda name: (numbers[name] > 0, counts[name]), default="")
 
 
 def _points(values: list[tuple[Reading, float | None]]) -> tuple[Point, ...]:

@@ -72,8 +72,16 @@ def _got_over(failure: Failure, curves: Curves) -> bool:
     if any(point.line.order == order and not point.finite for point in curve.loss):
         first = lost(curve)
         return first is None or order < first.line.order
+    if failure.signature.id == "loss-nan" and any(each.line.order == order and each.finite for each in curve.loss):
+        # Another number on the line; the training's own loss never broke.
+        return lost(curve) is None and _named_loss_alone(failure)
     evaluated = [point for point in curve.evaluated if point.line.order >= order]
     return bool(evaluated) and not evaluated[0].finite and evaluated[-1].finite
+
+
+def _named_loss_alone(failure: Failure) -> bool:
+    """The bar of Lightning shows ``loss=nan`` where the loop optimizes by hand, beside the loss that was logged."""
+    return "v_num=" in failure.lines[0].text and "loss=nan" in failure.lines[0].text
 
 
 def _with_numbers(failure: Failure, curves: Curves, library: Library) -> Failure:

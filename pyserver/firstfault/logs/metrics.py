@@ -13,10 +13,10 @@ from firstfault.logs.log import Line
 
 # Every line of metrics holds one of them: the quick test before the patterns.
 MARKS = ("oss", "OSS", "norm", "cale")
-NUMBER = r"[-+]?(?:\d{1,18}(?:\.\d{0,24})?(?:[eE][-+]?\d{1,4})?|\.\d{1,24}|nan|NaN|NAN|inf|Inf|INF)(?!\w|\.\d)"
+NUMBER = r"[-+]?(?:\d{1,18}(?:\.\d{0,24})?(?:[eE][-+]?\d{1,4})?|\.\d{1,24}|nan|NaN|NAN|inf|Inf|INF)(?!\w|\.\d|%)"
 PAIR = re.compile(
-    r"(?P<key>(?:(?<![A-Za-z])[A-Za-z]{1,12}[ ])?[A-Za-z][\w/.\-]{0,60})[\"'\])}]{0,2}(?:\s{0,4}[:=|]\s{0,12}|\s{1,12})"
-    rf"[\"'\[(]{{0,2}}(?:tensor\()?(?P<value>{NUMBER})"
+    r"(?P<key>(?:(?<![A-Za-z])[A-Za-z]\w{0,15}[ ])?[A-Za-z][\w/.\-]{0,60})[\"'\])}]{0,2}"
+    rf"(?:\s{{0,4}}[:=|]\s{{0,12}}|\s{{1,12}})[\"'\[(]{{0,2}}(?:tensor\()?(?P<value>{NUMBER})"
 )
 # A count of an epoch's or a run's steps: ``[1][100/3125]``, ``(100/24681)``, ``412/1000 [05:55<08:20``, ``100 / 5000``.
 COUNT = re.compile(r"(?<![\d/.:])(\d{1,9}) ?/ {0,6}(\d{1,9})(?![\d/.])")
