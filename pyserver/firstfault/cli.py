@@ -21,11 +21,12 @@ Finds the first fault of a PyTorch training run. Everything is read on this mach
   some command 2>&1 | firstfault diagnose -
   firstfault check train.py src/         silent faults of gradient accumulation and BatchNorm
   firstfault measure -- python train.py  runs the script for two optimizer steps, and proves or refutes its faults
+  firstfault prove probe.py              compares accumulated gradients with the objective, on a probe of your code
   firstfault explain cuda-oom            the page of a failure or a rule (GA101)
 """
 EXIT_STATUS = """\
 exit status: diagnose: 0 no failure, 1 a failure found; check: 0 clean or hints only, 1 findings;
-measure: 0 no fault proven, 1 a fault proven, 2 nothing measured;
+measure: 0 no fault proven, 1 a fault proven, 2 nothing measured; prove: 0 no fault, 1 a fault, 2 inconclusive;
 all: 2 bad usage or unreadable input
 """
 

@@ -1,7 +1,9 @@
 """The process of an experiment: whatever it does, there is one sentence or a verdict, and nothing is left behind."""
 
+import ast
 import json
 import os
+import subprocess
 import sys
 import textwrap
 import time
@@ -12,7 +14,8 @@ import torch
 from experiment import TAGGER, Forked
 
 from firstfault.cli import main
-from firstfault.prove.experiments import Refused, Setting, process, prove
+from firstfault.prove.experiments import process
+from firstfault.prove.experiments.proof import Refused, Setting, prove
 
 HERE = __file__
 OURS = "import os\n\n\ndef batch(n):\n    return None\n\n\ndef build():\n"
@@ -179,3 +182,27 @@ def test_a_rank_that_dies_ends_the_others(forks, tmp_path):
     source = "import os, time\n" + TAGGER + RANKS.replace("GATHER", rank_one_dies).replace("FACTOR", "")
     found = refused(tmp_path, source, micro_batches=1, samples=2, ranks=2)
     assert found.sentence.startswith("The experiment's process ended with status 5 in accumulate()")
+
+
+def test_what_the_worker_loads_with_its_package_is_empty():
+    """The user's Python may be 3.9; what stands above the worker must not need a newer one."""
+    package = Path(process.__file__).parent
+    for folder in (package, package.parent, package.parent.parent, package / "worker"):
+        tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+        assert not [each for each in ast.walk(tree) if isinstance(each, (ast.Import, ast.ImportFrom))], folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_an_experiment_ends_with_who_asked_for_it(tmp_path):
+    probe = tmp_path / "probe.py"
+    body = "    import os, time\n    with open(PID, 'w') as file:\n        file.write(str(os.getpid()))\n"
+    body += "    os.rename(PID, PID + '.done')\n    time.sleep(600)\n"
+    probe.write_text(OURS + body.replace("PID", repr(str(tmp_path / "pid"))), encoding="utf-8")
+    command = [sys.executable, "-m", "firstfault", "prove", str(probe), "--python", sys.executable]
+    asking = subprocess.Popen(command, stderr=subprocess.PIPE)
+    written = tmp_path / "pid.done"
+    while not written.exists() and asking.poll() is None:
+        time.sleep(0.02)
+    asking.kill()  # it has no time to clean up
+    asking.communicate()
+    assert gone(int(written.read_text(encoding="utf-8")))

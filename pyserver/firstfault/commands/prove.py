@@ -11,7 +11,7 @@ from firstfault.terminal import has_colour, refuse, write
 if TYPE_CHECKING:
     import argparse
 
-    from firstfault.prove.experiments import Refused, Setting, Verdict
+    from firstfault.prove.experiments.proof import Refused, Setting, Verdict
 
 _STATUS = {"no-fault": 0, "fault": 1, "inconclusive": 2}
 
@@ -49,7 +49,7 @@ def run(arguments: "argparse.Namespace") -> int:
     if why:
         return refuse(why)
     from firstfault.commands.measure import ended_by_signals
-    from firstfault.prove.experiments import Refused, prove
+    from firstfault.prove.experiments.proof import Refused, prove
 
     try:
         with ended_by_signals():
@@ -76,7 +76,7 @@ def _unusable(arguments: "argparse.Namespace") -> str:
 
 
 def _setting(arguments: "argparse.Namespace") -> "Setting":
-    from firstfault.prove.experiments import Setting
+    from firstfault.prove.experiments.proof import Setting
 
     return Setting(
         arguments.probe,

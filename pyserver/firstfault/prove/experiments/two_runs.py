@@ -102,7 +102,7 @@ def _unequal(a: Side, b: Side) -> Iterator[str]:
     elif a.micro_batches is not None and b.micro_batches is not None:
         yield "Samples: whether both windows hold the same ones is not known."
     yield "Dropout: as the scripts have it; each run draws its own masks."
-    yield "Neither touches the verdict: each run is compared with its own objective. A probe equalises both (docs/probe.md)."
+    yield "Neither touches the verdict: each run is compared with its own objective. A probe has both equal."
 
 
 # ------------------------------------------------------------------------------------------ on the screen

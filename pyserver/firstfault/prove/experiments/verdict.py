@@ -199,7 +199,11 @@ def _denominator_reason(uneven: Measured, even: Measured | None, off: float, aga
         if ratio and each:
             text += f"A target weighs from {number(min(each))} to {number(max(each))}: ratio {ratio:.4f}, 1 is right. "
     text += f"B differs from {against} by {number(off)}"
-    return text + (f"; with equal counts it is equal ({number(even['rescaled'][against])})." if even else ".")
+    if even is None:
+        return f"{text}."
+    rest = number(even["rescaled"][against])
+    scaled = "only that factor is left" if abs((even[f"B/{against}"]["ratio"] or 1.0) - 1) > 1e-3 else "it is equal"
+    return f"{text}; with equal counts {scaled} ({rest})."
 
 
 def _untested(measured: Measured, differ: bool) -> Iterator[Finding]:

@@ -69,7 +69,7 @@ def _with_equal_targets(whole: Any, count: int, block: int, source: int) -> Any:
 def _repeated(probe: Probe, given: Samples, count: int, parts: int, source: int) -> tuple[Any, list[Any], Any]:
     """One micro-batch again and again: equal in every way, so BatchNorm cannot be seen on it."""
     block = count // parts
-    if given.listed is None:
+    if given.listed is None or probe.collate is None:
         whole = rows(given.whole, [source * block + place % block for place in range(count)], count)
     else:
         samples = given.listed[source * block : (source + 1) * block]
