@@ -30,6 +30,16 @@ def join(findings: Iterable[Finding], found: list[Verdict], measured: Measured) 
     return sorted(judged, key=lambda each: _ORDER.index(each.state))
 
 
+def right(judged: Iterable[Judged], found: list[Verdict]) -> list[str]:
+    """Names of faults that are refuted and that nobody asked about; codes that one number refutes are told once."""
+    asked = {each.code for each in judged}
+    refuted: dict[str, str] = {}
+    for verdict in found:
+        if verdict.state == "refuted" and verdict_for(verdict.code, found) == verdict:
+            refuted.setdefault(verdict.message, verdict.code)
+    return [f"{code} {_name(code)}" for code in refuted.values() if code not in asked]
+
+
 def _not_run(finding: Finding, measured: Measured) -> Verdict | None:
     """A loop that did not run is neither proven nor refuted by one that did."""
     ran = {

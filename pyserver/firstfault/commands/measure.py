@@ -45,13 +45,16 @@ def run(arguments: "argparse.Namespace") -> int:
     say_before(arguments.command, arguments.windows)
     with ended_by_signals():
         measured, found = measure(arguments.command, arguments.windows, arguments.timeout)
-    from firstfault.commands.joining import join
+    from firstfault.commands.joining import join, right
     from firstfault.prove.render import json_text, to_text
 
     judged = join(findings, found, measured)
     if arguments.picture and not _draw(arguments.picture, measured):
         return 2
-    write((json_text if arguments.format == "json" else to_text)(measured, judged))
+    text = (
+        json_text(measured, judged) if arguments.format == "json" else to_text(measured, judged, right(judged, found))
+    )
+    write(text)
     if any(each.state == "proven" for each in judged):
         return 1
     return 0 if measured.complete else 2

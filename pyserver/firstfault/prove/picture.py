@@ -2,14 +2,14 @@
 
 Every micro-batch is a bar: as wide as its share of the targets, as high as the weight of one of them, so its area is
 its share of the gradient. The dashed line is the weight that every target has in a mean over all of them. A window
-where all is right is one flat block that reaches the line.
+where all is right is one flat block that reaches the line; bars that differ from the others are coloured.
 """
 
 import html
 from collections.abc import Iterator
 
 from firstfault.prove.measured import Measured
-from firstfault.prove.weights import Row, Term, terms
+from firstfault.prove.weights import RATIO, Row, Term, terms
 
 _WIDTH, _HEIGHT, _LEFT, _TOP, _BLOCK = 640, 140, 64, 44, 232
 _MANY = 8  # windows; nobody compares more by eye
@@ -33,7 +33,7 @@ def to_svg(measured: Measured) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH + 2 * _LEFT} {height}" role="img">',
         "<title>Weight of one target in each micro-batch</title>",
         f"<style>{_STYLE}</style>",
-        _text(_LEFT, 20, "Weight of one target (height) by number of targets (width); the dashed line is right"),
+        _text(_LEFT, 20, "Weight of one target (height) by number of targets (width); the dashed line is a plain mean"),
     ]
     if not shown:
         parts.append(_text(_LEFT, _TOP + 20, "No weights of targets were measured."))
@@ -43,7 +43,7 @@ def to_svg(measured: Measured) -> str:
 
 
 def _term(term: Term, top: int) -> Iterator[str]:
-    right = abs(term.mass) / term.counted
+    right, mean = 1 / term.counted, abs(term.mass) / term.counted
     highest = max(right, *(abs(row.loss.weight) for row in term.rows))
     name = f"Window {term.window.number + 1}, {term.rows[0].loss.kind} in line {term.line}"
     yield _text(_LEFT, top + 14, f"{name}: ratio {term.ratio:.4g}, weight x targets {term.mass:.4g}")
@@ -51,7 +51,7 @@ def _term(term: Term, top: int) -> Iterator[str]:
     x = float(_LEFT)
     for row in term.rows:
         width = _WIDTH * row.loss.counted / term.counted
-        yield from _bar(row, term, x, base, width, _HEIGHT * abs(row.loss.weight) / highest, right)
+        yield from _bar(row, term, x, base, width, _HEIGHT * abs(row.loss.weight) / highest, mean)
         x += width
     line = base - _HEIGHT * right / highest
     yield f'<line class="line" x1="{_LEFT}" x2="{_LEFT + _WIDTH}" y1="{line:.1f}" y2="{line:.1f}"/>'
@@ -59,8 +59,8 @@ def _term(term: Term, top: int) -> Iterator[str]:
     yield _text(_LEFT - 6, line + 4, f"{right:.3g}", 'class="small" text-anchor="end"')
 
 
-def _bar(row: Row, term: Term, x: float, base: int, width: float, height: float, right: float) -> Iterator[str]:
-    kind = "dropped" if row.dropped else "high" if abs(row.loss.weight) > 1.01 * right else ""
+def _bar(row: Row, term: Term, x: float, base: int, width: float, height: float, mean: float) -> Iterator[str]:
+    kind = "dropped" if row.dropped else "high" if abs(row.loss.weight) > RATIO * mean else ""
     rank = f"rank {row.rank}, " if term.window.world > 1 else ""
     told = f"{rank}micro-batch {row.micro_batch + 1}: {row.loss.targets:,} targets of weight {row.loss.weight:.4g}"
     told += ", dropped before the step" if row.dropped else ""

@@ -4,6 +4,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from firstfault.prove import details
@@ -11,6 +12,16 @@ from firstfault.prove.measured import Measured, Part, Window
 from firstfault.prove.weights import Term, terms
 
 _COLUMNS = ("rank", "micro-batch", "targets", "weight of one", "share", "share of targets")
+_SHOWN = {
+    "zero_grad": "zero_grad",
+    "clip": "clip",
+    "unscale": "unscale_",
+    "step": "step",
+    "skipped": "(step left out)",
+    "update": "scaler.update",
+    "schedule": "schedule",
+    "ema": "average",
+}
 _MANY = 16  # rows of one window's table; nobody compares more by eye
 
 
@@ -26,10 +37,12 @@ class Judged(NamedTuple):
     suspected: bool
 
 
-def to_text(measured: Measured, judged: Iterable[Judged]) -> str:
-    """The verdicts first, then one table for each window."""
+def to_text(measured: Measured, judged: Iterable[Judged], refuted: Iterable[str] = ()) -> str:
+    """The verdicts first, then one table for each window. ``refuted``: faults that no finding asked about."""
     blocks = ["\n".join(_verdict(each)) for each in judged] or ["No fault is suspected, and none was measured."]
-    blocks += [f"{measured.ended}"]
+    others = ", ".join(refuted)
+    blocks += [f"Measured as well, and right: {others}."] if others else []
+    blocks += [measured.ended]
     blocks += ["\n".join(_table(window)) for window in measured.windows]
     notes = [f"Not measured by the probe {probe}: {why}." for probe, why in measured.notes]
     return "\n\n".join([*blocks, *(["\n".join(notes)] if notes else [])]) + "\n"
@@ -52,7 +65,29 @@ def _table(window: Window) -> Iterator[str]:
         yield f"  {term.rows[0].loss.kind} at {_short(term.file)}:{term.line}"
         yield from _rows(term)
         yield f"  ratio {term.ratio:.4f}, weight x targets {term.mass:.4f}"
+    yield f"  calls: {', '.join(_calls(window.parts[0]))}"
     yield from (f"  {line}" for line in details.lines(window))
+
+
+def _calls(part: Part) -> Iterator[str]:
+    """The order of the calls, what is the same several times in a row told once."""
+    events = [event for event in part.events if event.name in _SHOWN]
+    names: list[str] = []
+    for number in range(len(part.micro_batches) + 1):
+        names += ["backward"] * (number > 0)
+        names += [_SHOWN[event.name] for event in events if event.after == number]
+    for name, group in groupby(_rounds(names)):
+        times = len(list(group))
+        yield f"{times} x {name}" if times > 1 else name
+
+
+def _rounds(names: list[str]) -> Iterator[str]:
+    """Each backward together with what follows it up to the next, so that rounds that are alike are told once."""
+    stop = names.index("step") if "step" in names else len(names)
+    joined = " ".join(names[:stop]).replace("backward", "\nbackward").split("\n")
+    for each in filter(None, (part.strip() for part in joined)):
+        yield f"({each.replace(' ', ', ')})" if " " in each else each
+    yield from names[stop:]
 
 
 def _incomplete(window: Window) -> str:
@@ -70,11 +105,12 @@ def _rows(term: Term) -> Iterator[str]:
         share = row.loss.mass / term.mass if term.mass else 0.0
         right = row.loss.counted / term.counted
         cells = (f"{row.rank}", f"{row.micro_batch + 1}", f"{row.loss.targets:,}", f"{row.loss.weight:.6g}")
-        lines.append((*cells, f"{share:.1%}", f"{right:.1%}{' (dropped before the step)' if row.dropped else ''}"))
+        lines.append((*cells, f"{share:.1%}", f"{right:.1%}"))
     first = 0 if term.window.world > 1 else 1
     widths = [max(len(line[at]) for line in lines) for at in range(len(_COLUMNS))]
-    for line in lines:
-        yield "    " + "  ".join(line[at].rjust(widths[at]) for at in range(first, len(_COLUMNS)))
+    notes = ["", *("  dropped before the step" if row.dropped else "" for row in term.rows)]
+    for line, note in zip(lines, notes, strict=False):
+        yield "    " + "  ".join(line[at].rjust(widths[at]) for at in range(first, len(_COLUMNS))) + note
     if len(term.rows) > _MANY:
         yield f"    and {len(term.rows) - _MANY} more"
 

@@ -40,11 +40,16 @@ def start(plan: Plan) -> Record | None:
     return record
 
 
+_known_place: list[tuple[int, int]] = []  # the group may be gone when the last window is sent
+
+
 def _place() -> tuple[int, int]:
-    """Rank and number of ranks, as the process group has them, else as the launcher said."""
+    """Rank and number of ranks, as the process group has or had them, else as the launcher said."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
+        _known_place[:] = [(distributed.get_rank(), distributed.get_world_size())]
+    if _known_place:
+        return _known_place[0]
     return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
 
 

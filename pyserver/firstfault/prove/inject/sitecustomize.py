@@ -69,6 +69,7 @@ class _WaitForTorch(importlib.abc.MetaPathFinder):
             self.send({"kind": "unfit", "why": f"torch is not installed in {sys.executable}"})
             return None
         spec.loader = _Loader(spec.loader, self.plan, self.send)
+        sys.meta_path.remove(self)
         return spec
 
 

@@ -51,9 +51,18 @@ def _no_leftover(measured: Measured, stepped: list[Part]) -> Verdict:
             "GA201", "not measured", f"An epoch has {lengths[0]} micro-batches, a multiple of {k}: none is left."
         )
     if lengths and k:
-        needed = -(-lengths[0] // k) + 1
-        return Verdict("GA201", "not measured", f"No epoch ended; --windows {needed} would reach the end of the first.")
+        needed = _windows_of_an_epoch(measured) + 1
+        return Verdict("GA201", "not measured", f"No epoch ended; --windows {needed} reaches beyond the first.")
     return Verdict("GA201", "not measured", "The end of an epoch was not seen.")
+
+
+def _windows_of_an_epoch(measured: Measured) -> int:
+    """How many windows it takes to the end of the data; 0 where that is not known."""
+    parts = [part for window in measured.complete for part in window.parts]
+    lengths = [event.details.get("length") for part in parts for event in part.named("data_begin")]
+    known = [int(each) for each in lengths if each]
+    k = usual_length(measured.complete)
+    return -(-max(known) // k) if known and k else 0
 
 
 @judge
@@ -64,9 +73,9 @@ def short_window(measured: Measured) -> Iterator[Verdict]:
     short = [window for window in windows[1:] if window.length < k]
     full = [window for window in windows if window.length == k]
     if not short or not full:
-        yield Verdict(
-            "GA202", "not measured", "No window was shorter than the others; measure up to the end of an epoch."
-        )
+        reach = _windows_of_an_epoch(measured)
+        hint = f"--windows {reach} reaches" if reach else "more windows reach"
+        yield Verdict("GA202", "not measured", f"No window was shorter than the others; {hint} the end of an epoch.")
         return
     last = short[-1]
     r, mass, usual = last.length, terms(last)[0].mass, terms(full[0])[0].mass

@@ -94,8 +94,8 @@ def _same_counts(term: Term) -> str:
     if len(term.rows) == 1:
         return "The window has one micro-batch, so there is nothing to compare."
     return (
-        f"Every micro-batch had the same number of targets ({_counts(term)}), so a mean of means is no other than the "
-        "mean over all; data of different lengths would tell."
+        f"Every micro-batch with targets had the same number of them ({_counts(term)}), so a mean of means is no other "
+        "than the mean over all; data of different lengths would tell."
     )
 
 
