@@ -4,8 +4,9 @@ Metrics show what the training did and seldom why: every answer here names the f
 does too is not reported: noise, a rise after a fall, a step that a scaler skips now and then, the losses of games.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import isfinite, log
 from typing import NamedTuple
 
@@ -33,8 +34,8 @@ RECOVERED, STAYS = 2, 5
 GREW, RISE = 5.0, 2.0
 # A loss scale that was once this high fell from somewhere.
 HIGH = 128.0
-# How many readings before and after a resume are compared.
-NEAR = 5
+# How many readings before and after a resume are compared. Lines that come more often tell of no resume.
+BEFORE, NEAR, MANY_RESUMES = 12, 5, 20
 
 
 class Symptom(NamedTuple):
@@ -158,9 +159,11 @@ def jump_after_resume(curve: Curve, log: Log) -> Symptom | None:
     points = [point for point in curve.loss if point.finite]
     if curve.game or len(points) < 6:
         return None
-    for mark in (line for line in log.lines if RESUMED.search(line.text)):
-        earlier = [point for point in points if point.line.order < mark.order][-NEAR:]
-        later = [point for point in points if point.line.order > mark.order][:NEAR]
+    orders = [point.line.order for point in points]
+    marks = [line for line in log.lines if RESUMED.search(line.text)]
+    for mark in marks if len(marks) <= MANY_RESUMES else ():
+        at = bisect_right(orders, mark.order)
+        earlier, later = points[max(at - BEFORE, 0) : at], points[at : at + NEAR]
         if len(earlier) >= 3 and len(later) >= 3 and _jumped(earlier, later):
             values = {
                 "before": said(earlier[-1].value), "before_place": place(earlier[-1]),
@@ -207,7 +210,8 @@ def _rise(points: list[Point], start: int, limit: float) -> int | None:
     if not high or len(values) - high[0] < NEAR:
         return None
     tail = values[high[0] :]
-    always = next((at for at in high if min(values[at:]) > limit), None)
+    least = list(accumulate(reversed(values), min))[::-1]
+    always = next((at for at in high if least[at] > limit), None)
     if always is not None and len(values) - always >= NEAR:
         return always
     return high[0] if len(high) >= 0.7 * len(tail) and median(tail) > 10 * limit else None
@@ -311,8 +315,10 @@ def counted_twice(curve: Curve, log: Log) -> Symptom | None:
     """The loss of training is as many times that of the evaluation as gradients are accumulated."""
     marks = [(line, found) for line in log.lines if (found := ACCUMULATION.search(line.text))]
     count = int(marks[0][1]["count"]) if marks else 1
-    pairs = [(own[-1], each) for each in curve.evaluated if each.finite and (own := _upto(curve.loss, each.line))]
-    if curve.game or count < 2 or not pairs:
+    if curve.game or count < 2:
+        return None
+    pairs = _with_training(curve)
+    if not pairs:
         return None
     ratios = [own.value / each.value for own, each in pairs if each.value > 0.05]
     if not ratios or len(ratios) < len(pairs) or any(abs(ratio - count) > 0.15 * count for ratio in ratios):
@@ -323,8 +329,12 @@ def counted_twice(curve: Curve, log: Log) -> Symptom | None:
     return Symptom("accumulation-loss-scaling", told, (train.line, evaluated.line, marks[0][0]))
 
 
-def _upto(points: tuple[Point, ...], line: Line) -> list[Point]:
-    return [point for point in points if point.finite and point.line.order <= line.order]
+def _with_training(curve: Curve) -> list[tuple[Point, Point]]:
+    """Each evaluated loss with the training's that stands before it or on its line."""
+    points = [point for point in curve.loss if point.finite]
+    orders = [point.line.order for point in points]
+    found = [(bisect_right(orders, each.line.order), each) for each in curve.evaluated if each.finite]
+    return [(points[at - 1], each) for at, each in found if at > 0]
 
 
 CHECKS: tuple[Check, ...] = (
