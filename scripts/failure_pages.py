@@ -86,6 +86,7 @@ def _contents(library: Library) -> str:
             "# Firstfault's pages",
             "",
             "- [Rules](rules/README.md): what `firstfault check` finds in a script.",
+            "- [The check in a project](ci.md): settings, comments, hooks, workflows.",
             f"- [Failures](failures/README.md): the {len(library.signatures)} that `firstfault diagnose` names.",
             f"- [Log prefixes](prefixes.md): the {len(library.prefixes)} that are read and taken off.",
             "- [Architecture](../ARCHITECTURE.md) and [how to add a rule, a failure or a prefix](../CONTRIBUTING.md).",

@@ -8,8 +8,9 @@ from firstfault.lint.notebook import LINE_END
 from firstfault.lint.notebook_file import sources
 from firstfault.lint.source import Unreadable, read_source
 
-_WIDEST = 140  # characters of a source line; of a longer one the part around the carets is shown
-_LEAD = 40  # what is shown of such a line before the carets
+WIDEST = 140  # characters of a source line; of a longer one the part around the carets is shown
+_NARROWEST = 40
+_TAIL = 10  # what is shown behind the carets
 
 
 class Sources:
@@ -26,16 +27,24 @@ class Sources:
         return cells[index][line - 1] if index < len(cells) and line <= len(cells[index]) else None
 
 
-def excerpt(text: str, start: int, end: int) -> tuple[str, str, str]:
+def excerpt(text: str, start: int, end: int, room: int = WIDEST) -> tuple[str, str, str]:
     """The line as it is shown, the blanks before the carets, and the carets; columns count from 1."""
+    room = max(min(room, WIDEST), _NARROWEST)
     end = max(min(end, len(text) + 1), start + 1)
-    first = max(start - 1 - _LEAD, 0) if len(text) > _WIDEST else 0
-    shown = text[first : first + _WIDEST]
-    before, cut = ("…" if first else ""), ("…" if first + _WIDEST < len(text) else "")
+    first = _first_shown(text, start, end, room)
+    shown = text[first : first + room]
+    before, cut = ("…" if first else ""), ("…" if first + room < len(text) else "")
     margin = before + text[first : start - 1]
-    meant = text[start - 1 : min(end - 1, first + _WIDEST)]
+    meant = text[start - 1 : min(end - 1, first + room)]
     blanks = "".join("\t" if each == "\t" else " " * _width(each) for each in margin)
     return visible(before + shown + cut), blanks, "^" * max(sum(map(_width, meant)), 1)
+
+
+def _first_shown(text: str, start: int, end: int, room: int) -> int:
+    """Where a line that is too long begins: at its own beginning while the carets still fit, else as near to it."""
+    if len(text) <= room or end - 1 <= room:
+        return 0
+    return max(min(end - 1 - room + _TAIL, start - 1 - room // 3), 0)
 
 
 def visible(text: str) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from firstfault.lint.check import Checked, Repair
-from firstfault.lint.excerpt import Sources, excerpt, shown_path, visible
+from firstfault.lint.excerpt import WIDEST, Sources, excerpt, shown_path, visible
 from firstfault.lint.rule import Finding, Related
 
 _BOLD, _DIM, _RED, _YELLOW, _CYAN, _GREEN = "\x1b[1m", "\x1b[2m", "\x1b[31m", "\x1b[33m", "\x1b[36m", "\x1b[32m"
@@ -28,17 +28,19 @@ def _block(finding: Finding, sources: Sources, colour: bool, width: int | None) 
     yield f"{_painted(_place(finding), _BOLD, colour)}: {severity} {name}"
     yield from _wrapped(visible(finding.message), width)
     gutter = max(len(str(each)) for each in (finding.span.start.line, *(each.line for each in finding.related)))
-    yield from _source(finding, sources, colour, gutter)
-    before = ""
+    room = WIDEST if width is None else width - gutter - len("   | ") - 2
+    yield from _source(finding, sources, colour, gutter, room)
+    before = _home(finding, finding.file, finding.cell)
     for related in finding.related:
-        elsewhere = _elsewhere(finding, related)
-        if elsewhere and elsewhere != before:
-            yield f"  {_painted(elsewhere, _DIM, colour)}"
-        before = elsewhere
-        yield from _related(related, sources, colour, gutter)
+        home = _home(finding, related.file, related.cell)
+        if home != before:
+            yield f"  {_painted(home, _DIM, colour)}"
+        before = home
+        yield from _related(related, sources, colour, gutter, room)
     for fix in finding.fixes:
-        word = "fix" if fix.applicability == "safe" else f"{fix.applicability} fix"
-        yield f"  {_painted(f'{word}:', _GREEN, colour)} {fix.title}"
+        is_safe = fix.applicability == "safe"
+        word = "fix:" if is_safe else f"{fix.applicability} fix:"
+        yield f"  {_painted(word, _GREEN if is_safe else _YELLOW, colour)} {fix.title}"
 
 
 def _place(finding: Finding) -> str:
@@ -56,32 +58,32 @@ def _wrapped(text: str, width: int | None) -> list[str]:
     return [f"  {line}" for line in lines]
 
 
-def _source(finding: Finding, sources: Sources, colour: bool, gutter: int) -> Iterator[str]:
+def _source(finding: Finding, sources: Sources, colour: bool, gutter: int, room: int) -> Iterator[str]:
     """The line with carets under what is meant."""
     start, end = finding.span
     text = sources.line(finding.file, finding.cell, start.line)
     if text is None:
         return
-    shown, blanks, carets = excerpt(text, start.column, end.column if end.line == start.line else len(text) + 1)
+    shown, blanks, carets = excerpt(text, start.column, end.column if end.line == start.line else len(text) + 1, room)
     yield _numbered(str(start.line), shown, colour, gutter)
     yield _numbered("", f"{blanks}{_painted(carets, _BOLD + _STYLE[finding.severity], colour)}", colour, gutter)
 
 
-def _related(related: Related, sources: Sources, colour: bool, gutter: int) -> Iterator[str]:
+def _related(related: Related, sources: Sources, colour: bool, gutter: int, room: int) -> Iterator[str]:
     """What a finding rests on: the line, and below it what it is there."""
     text = sources.line(related.file, related.cell, related.line)
     if text is not None:
-        shown, blanks, _ = excerpt(text, len(text) - len(text.lstrip()) + 1, 0)
+        shown, blanks, _ = excerpt(text, len(text) - len(text.lstrip()) + 1, 0, room)
         yield _numbered(str(related.line), shown, colour, gutter)
     else:
         blanks = ""
     yield _numbered("", _painted(f"{blanks}- {visible(related.message)}", _DIM, colour), colour, gutter)
 
 
-def _elsewhere(finding: Finding, related: Related) -> str:
-    if related.file != finding.file:
-        return f"{shown_path(related.file)}:"
-    return f"cell {related.cell + 1}:" if related.cell is not None and related.cell != finding.cell else ""
+def _home(finding: Finding, file: str, cell: int | None) -> str:
+    """The file or the cell that a line stands in, where it need be said."""
+    where = "" if file == finding.file else f"{shown_path(file)}:"
+    return f"{where} cell {cell + 1}:".lstrip() if cell is not None else where or f"{shown_path(file)}:"
 
 
 def _numbered(number: str, text: str, colour: bool, gutter: int) -> str:
