@@ -1,7 +1,7 @@
 """Model families of torchvision, timm and segmentation_models_pytorch that come with BatchNorm.
 
-A small table of what their documentation and sources say of the default configuration. A name that is not in it is
-unknown, which is not the same as "no BatchNorm".
+``signatures/models.toml`` says it of every model that the libraries list, made by building each. Models that only older
+releases had are known by their families. A name that neither knows is unknown, which is not "no BatchNorm".
 """
 
 import ast
@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator
 
 from firstfault.lint.bindings import bindings, keyword
+from firstfault.lint.built_models import built_with_batch_norm, decoder_with_batch_norm
 from firstfault.lint.norms import BatchNorm, is_batch_norm_class
 from firstfault.lint.norms_choice import argument_of, calls_of, may_be_reached
 from firstfault.lint.script import Script, dotted, per_script
@@ -35,18 +36,23 @@ def families(script: Script) -> list[BatchNorm]:
 
 
 def has_batch_norm(family: str) -> bool:
-    """Whether the table says that models of this name have BatchNorm in their default configuration."""
+    """Whether models of this name have BatchNorm in their default configuration."""
     name = family.partition(".")[0].lower()
-    while prefix := next((each for each in _PREFIXES if name.startswith(each)), ""):
+    while True:
+        built = built_with_batch_norm(name)
+        if built is not None:
+            return built
+        prefix = next((each for each in _PREFIXES if name.startswith(each)), "")
+        if not prefix:
+            return bool(_WITH_BATCH_NORM.match(name)) and not _WITHOUT.search(name)
         name = name.removeprefix(prefix)
-    return bool(_WITH_BATCH_NORM.match(name)) and not _WITHOUT.search(name)
 
 
 def _families(script: Script) -> Iterator[BatchNorm]:
     for call in script.nodes(ast.Call):
         named = model_name(script, call)
         words = _strings(script, named) if isinstance(named, ast.expr) else [named] if named else []
-        name = next((each for each in words if has_batch_norm(each)), None)
+        name = next((each for each in words if has_batch_norm(each)), None) or _decoder(script, call)
         if name is not None and not has_own_norm(script, call) and may_be_reached(script, call):
             yield BatchNorm(call, "family", name)
 
@@ -81,6 +87,13 @@ def _looked_up(script: Script, call: ast.Call, qualified: str) -> ast.expr | Non
 def _encoder(call: ast.Call) -> ast.expr | str:
     """The encoder of a segmentation model; its decoder follows the same habit, with the same switch."""
     return keyword(call, "encoder_name") or (call.args[0] if call.args else _DEFAULT_ENCODER)
+
+
+def _decoder(script: Script, call: ast.Call) -> str | None:
+    """``Unet`` of ``smp.Unet(encoder)``: its decoder brings BatchNorm behind any encoder, unless it is told not to."""
+    smp = _SMP_MODELS.fullmatch(script.qualified(call.func))
+    told = any(each.arg is None or each.arg.startswith(("decoder_use_", "decoder_norm")) for each in call.keywords)
+    return smp[1] if smp and not told and decoder_with_batch_norm(smp[1]) else None
 
 
 def has_own_norm(script: Script, call: ast.Call) -> bool:
