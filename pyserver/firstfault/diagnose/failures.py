@@ -40,6 +40,7 @@ CHILD = gated(
     r"\breturned\s{1,4}non-zero\s{1,4}exit\s{1,4}status\s{1,4}(?P<exitcode>\d{1,10})",
     "non-zero",
 )
+USER_EXCEPTION = "user-exception"
 # A failed check of a kernel, and those of which the text tells which one it is.
 ANY_CHECK = "device-assert"
 CHECKS = frozenset(("assert-label", "assert-embedding", "assert-index", "assert-bce"))
@@ -142,7 +143,7 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
     elif occurrence is None and (_is_launcher(block) or CHILD.match(block.message)):
         signature, role = library.signatures["child-failed"], COLLATERAL
     elif occurrence is None:
-        signature, role = library.signatures["user-exception"], INITIATING
+        signature, role = library.signatures[USER_EXCEPTION], INITIATING
     else:
         signature, role = occurrence.signature, occurrence.signature.role
         owner = owner if owner.rank is not None else ranks.of_line(block.at, occurrence.captures)
@@ -186,11 +187,13 @@ def _primary(raised: Raised, known: dict[int, Signature]) -> Block:
     if wrapped:
         # What wraps says only where it was: a worker, a spawned process, another rank.
         blocks = blocks[: wrapped[0] + 1]
-    telling = [each for each in blocks if id(each) in known and known[id(each)].role != "collateral"]
+    # A None that was used has a class of its own, but tells no more than any other exception of a script.
+    plain = {key for key, each in known.items() if USER_EXCEPTION in each.narrows}
+    telling = [each for each in blocks if id(each) in known.keys() - plain and known[id(each)].role != "collateral"]
     if telling:
         return telling[0]
-    told_more = _in_user_code(blocks[-1]) or _of_launch(blocks[-1]) or id(blocks[0]) in known
-    return blocks[-1] if told_more else blocks[0]
+    told_more = _in_user_code(blocks[-1]) or _of_launch(blocks[-1]) or id(blocks[0]) in known.keys() - plain
+    return blocks[-1] if told_more and id(blocks[-1]) not in plain else blocks[0]
 
 
 def _in_user_code(block: Block) -> bool:
