@@ -152,8 +152,6 @@ def _diagnose(arguments: "argparse.Namespace") -> int:
         log = logs.read(_sources(arguments.paths), library.prefixes)
     except (Unreadable, LibraryError) as error:
         return refuse(str(error))
-    for problem in log.problems:
-        print(f"firstfault: skipped: {problem}", file=sys.stderr)
     report = diagnose(log, library)
     report = report._replace(read=report.read._replace(seconds=round(time.perf_counter() - started, 3)))
     _print_report(report, arguments.format)

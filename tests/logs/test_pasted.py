@@ -144,3 +144,40 @@ def test_a_listing_with_line_numbers_is_the_text_without_them() -> None:
 def test_what_ray_adds_behind_a_line_is_no_part_of_it() -> None:
     text = "(Worker pid=7) ValueError: bad row 7 [repeated 3x across cluster] (Ray deduplicates logs by default.)"
     assert [each.blocks[0].message for each in read(text).raised] == ["bad row 7"]
+
+
+CELL = """\
+╭───────────────────────── Traceback (most recent call last) ─────────────────────────╮
+│ in <module>:5                                                                       │
+│                                                                                     │
+│   2 rows = load()                                                                   │
+│ ❱ 5 fit(rows)                                                                       │
+│                                                                                     │
+│ in fit:12                                                                           │
+╰─────────────────────────────────────────────────────────────────────────────────────╯
+ValueError: bad row 7
+"""
+
+
+def test_the_frames_of_a_cell_in_a_box() -> None:
+    (found,) = raised(CELL)
+    frames = [(frame.file, frame.line, frame.function) for frame in found.blocks[0].frames]
+    assert frames == [("(cell or prompt)", 5, "<module>"), ("(cell or prompt)", 12, "fit")]
+
+
+@pytest.mark.parametrize("header", ["Traceback (most recent call last): ", ""])
+def test_a_traceback_on_one_line(header: str) -> None:
+    frames = 'File "a.py", line 3, in <module> main() File "b.py", line 9, in main raise ValueError("bad row")'
+    (found,) = raised(f"{header}{frames} ValueError: bad row 7 of 9\nepoch 1\n")
+    block = found.blocks[0]
+    assert [(each.file, each.line, each.function) for each in block.frames] == [
+        ("a.py", 3, "<module>"),
+        ("b.py", 9, "main"),
+    ]
+    assert (block.type, block.message) == ("ValueError", "bad row 7 of 9")
+    assert block.at.raw == "ValueError: bad row 7 of 9"
+
+
+@pytest.mark.parametrize("text", ['see File "a.py", line 3, in f of the kit', '  File "a.py", line 3, in f'])
+def test_what_is_no_joined_traceback_stays_one_line(text: str) -> None:
+    assert [line.text for line in read(text).lines] == [text]

@@ -228,7 +228,7 @@ def test_the_files_of_one_job_share_what_may_be_kept(tmp_path: Path) -> None:
         (tmp_path / f"rank_{rank}.log").write_text("\n".join(lines))
     sources = from_paths([str(tmp_path)])
     job = scan.Job(sources)
-    kept = [len(list(scan.worth_reading(source.chunks(each), scan.Counter(job)))) for each in sources]
+    kept = [len(list(scan.worth_reading(source.chunks(each, []), scan.Counter(job)))) for each in sources]
     assert sum(kept) < 1.5 * scan.JOB_COST
     assert min(kept) >= 12
 

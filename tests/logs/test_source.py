@@ -18,6 +18,12 @@ def read(path: Path) -> Log:
     return logs.read(from_paths([str(path)]), load().prefixes)
 
 
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_two_bytes_a_character_without_their_mark(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "run.log").write_bytes(TEXT.encode(encoding))
+    assert [line.text for line in read(tmp_path / "run.log").lines if line.text] == TEXT.splitlines()
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
 def test_encodings(tmp_path: Path, encoding: str) -> None:
     data = b"\xfe\xff" + TEXT.encode(encoding) if encoding == "utf-16-be" else TEXT.encode(encoding)
@@ -33,9 +39,19 @@ def test_gzip(tmp_path: Path) -> None:
 
 
 def test_broken_gzip_is_a_sentence(tmp_path: Path) -> None:
-    (tmp_path / "run.log.gz").write_bytes(gzip.compress(TEXT.encode() * 1000)[:60])
+    (tmp_path / "run.log.gz").write_bytes(gzip.compress(TEXT.encode() * 1000)[:12])
     with pytest.raises(Unreadable, match="could not be read"):
         read(tmp_path / "run.log.gz")
+
+
+def test_a_packed_file_that_is_cut_is_read_up_to_there(tmp_path: Path) -> None:
+    words = "".join(f"step {step} loss {step * 7919 % 9973}\n" for step in range(20_000))
+    packed = gzip.compress(("ValueError: boom\n" + words).encode())
+    (tmp_path / "run.log.gz").write_bytes(packed[: len(packed) // 2])
+    log = read(tmp_path / "run.log.gz")
+    assert [each.blocks[0].message for each in log.raised] == ["boom"]
+    assert log.files[0].lines > 5_000
+    assert len(log.problems) == 1 and "is cut" in log.problems[0] and f"{log.files[0].bytes:,} bytes" in log.problems[0]
 
 
 def test_invalid_bytes_are_replaced(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from firstfault.logs.log import Line, Log
 EVIDENCE_LENGTH = 600
 EVIDENCE_OF_COLLATERAL = 4
 EVIDENCE_AGAIN = 3
+SAID_LENGTH = 100
 
 
 def report_of(
@@ -164,7 +165,7 @@ def _collateral(choice: Choice, failures: list[Failure], log: Log) -> tuple[Coll
     for each in failures:
         if not _is_first(each, choice):
             by_class.setdefault(each.signature.id, []).append(each)
-    return tuple(_group(name, own, choice.failure, log) for name, own in by_class.items())
+    return tuple(_group(name, own, choice, log) for name, own in by_class.items())
 
 
 def _is_first(failure: Failure, choice: Choice) -> bool:
@@ -177,19 +178,33 @@ def _is_first(failure: Failure, choice: Choice) -> bool:
     )
 
 
-def _group(name: str, own: list[Failure], chosen: Failure, log: Log) -> Collateral:
+def _group(name: str, own: list[Failure], choice: Choice, log: Log) -> Collateral:
     ranks = tuple(sorted({each.owner.rank for each in own if each.owner.rank is not None}))
     lines = tuple(each.lines[0] for each in own[:EVIDENCE_OF_COLLATERAL])
-    return Collateral(name, ranks, _why_collateral(own[0], chosen), _evidence(lines, log))
+    return Collateral(name, ranks, f"{_what(own[0])}: {_why_collateral(own, choice)}.", _evidence(lines, log))
 
 
-def _why_collateral(failure: Failure, chosen: Failure) -> str:
-    title = failure.signature.title
-    if failure.role == "collateral":
-        return f"{title}: a consequence."
-    if failure.order > chosen.order:
-        return f"{title}: later than the first failure."
-    return f"{title}: does not explain the first failure."
+def _what(failure: Failure) -> str:
+    """Its title; of what no signature knows, its own words."""
+    block = failure.block
+    if failure.known or block is None:
+        return failure.signature.title if failure.known else "An error that no signature knows"
+    if not block.type:
+        return "A traceback without its last line"
+    said = ": ".join(filter(None, (block.type.rsplit(".", 1)[-1], block.message.split("\n", 1)[0])))
+    return said if len(said) <= SAID_LENGTH else said[: SAID_LENGTH - 1] + "\u2026"
+
+
+def _why_collateral(own: list[Failure], choice: Choice) -> str:
+    chosen = choice.failure
+    if own[0].role == "collateral":
+        return "a consequence"
+    if any(each in choice.tied for each in own):
+        return "it may have come first as well"
+    same_writer = own[0].owner.rank == chosen.owner.rank and own[0].lines[0].file == chosen.lines[0].file
+    if own[0].order > chosen.order and (same_writer or own[0].role == "initiating"):
+        return "later than the first failure"
+    return "it can be a consequence" if own[0].role == "either" else "it does not explain the first failure"
 
 
 def _evidence(lines: tuple[Line, ...], log: Log) -> tuple[Evidence, ...]:

@@ -34,6 +34,7 @@ from firstfault.diagnose.evidence import (
 from firstfault.diagnose.failures import Failure
 from firstfault.diagnose.match import spoken_of
 from firstfault.diagnose.progress import STEP, reported_errors
+from firstfault.diagnose.quoted import in_documentation
 from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Missing, Suspect
 from firstfault.library import Library
@@ -56,6 +57,8 @@ WORK = gated(
 )
 MANY_RANKS = 2
 NOBODY = Owner(None, None, None)
+QUOTED = "The text quotes it as documentation does; it does not show a run that failed so."
+OUTPUT = Missing("The output of a run that failed.", "python train.py 2>&1 | tee run.log")
 WHICH_FIRST = Missing(
     "Which of these ranks failed first: the time of each error. Error files tell it.",
     "from torch.distributed.elastic.multiprocessing.errors import record  # then @record above main()",
@@ -79,6 +82,8 @@ def decide(case: Case) -> Verdict:
             if choice.failure.signature.id in waits.TIMEOUTS:
                 suspects = sequence.suspects(case.log) or suspects
                 choice = choice._replace(reason=choice.reason + waits.reason_of(choice.failure, case))
+            if in_documentation(choice.failure, case.log):
+                choice = choice._replace(established=False, reason=QUOTED, missing=(OUTPUT,))
             return Verdict(choice, suspects, contradictions_of(choice, case.log))
     return Verdict(None, (), ())
 

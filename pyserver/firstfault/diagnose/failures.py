@@ -103,9 +103,12 @@ def script_of(raised: Raised) -> str | None:
 def _quoted(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
     """What people quote from a log that they do not show. In a log of a whole run a quotation of no class is idle."""
     from firstfault.diagnose.progress import RUN_DONE
+    from firstfault.diagnose.quoted import may_happen
 
     failures = []
     for line, found in quoted_in(log, library):
+        if may_happen(line):
+            continue
         if found is None and any(RUN_DONE.search(each.text) for each in log.lines):
             continue
         signature = found.signature if found else library.signatures["unknown-failure"]

@@ -27,6 +27,18 @@ QUOTED_EXCEPTION = gated(
     "Error:",
     "Exception:",
 )
+# People name it in their sentences without the colon; what is not known counts then only if they tell that it happened.
+MENTIONED = gated(
+    r"(?:^|\s)(?P<type>(?:[A-Za-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)) (?P<message>[A-Z]\S.*)",
+    "Error ",
+    "Exception ",
+)
+HAPPENS = gated(
+    r"\b(?:stop(?:s|ped)|fail(?:s|ed)|crash(?:es|ed)|die[sd]|abort(?:s|ed)|killed|ends|ended)\b[^.]{0,60}"
+    r"\b\w{1,60}(?:Error|Exception)\b|\bI (?:\w+ )?(?:get|got|see|saw|hit)\b",
+    "Error",
+    "Exception",
+)
 CODE = ("#", "//", "--", "echo ", "print(", "raise ", "grep ", "|", "except ", "case ")
 # How many lines such a message may have, and how many of them are looked at: the last ones, which nothing got over.
 MENTION_LINES, MENTIONS = 6, 64
@@ -100,7 +112,7 @@ def spoken_of(text: str, library: Library) -> Found | None:
 
 def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]:
     """Lines that quote an exception, each with its class if it is known. Where nothing else failed they speak."""
-    quoting = [(at, line, named) for at, line in enumerate(log.lines) if (named := QUOTED_EXCEPTION.search(line.text))]
+    quoting = [(at, line, named) for at, line in enumerate(log.lines) if (named := _named_in(line.text))]
     for at, line, named in quoting[-MENTIONS:]:
         if line.text.lstrip().startswith(CODE):
             continue
@@ -108,7 +120,13 @@ def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]
         message = "\n".join((named["message"] or "", *below)).strip()
         known = library.signatures.holding(f"{named['type']}: {message}")
         signatures = [each for each in known if not _decided_by_engine(each)]
-        yield line, best(Event(named["type"], message, None, "", None), signatures)
+        hit = best(Event(named["type"], message, None, "", None), signatures)
+        if hit is not None or named.re.pattern != MENTIONED.pattern or HAPPENS.search(line.text):
+            yield line, hit
+
+
+def _named_in(text: str) -> "re.Match[str] | None":
+    return QUOTED_EXCEPTION.search(text) or MENTIONED.search(text)
 
 
 def block_event(block: Block) -> Event:

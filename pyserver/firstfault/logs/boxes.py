@@ -10,6 +10,9 @@ RICH_FRAME = gated(
     r" in (?P<function>[^\s\u2502]{1,200})",
     "\u2502 ",
 )
+# Of a notebook's cell, and of what was typed at a prompt, Rich knows no file.
+RICH_CELL = gated(r"\u2502 in (?P<function><module>|\w{1,120}):(?P<line>\d{1,9}) *\u2502$", "\u2502 in ")
+NO_FILE = "(cell or prompt)"
 # A path that the box is too narrow for goes on in the next line.
 BEGUN = gated(r"\u2502 (?P<part>(?:~|/|[A-Za-z]:[\\/])[^\u2502]{1,300}?) *\u2502$", "\u2502 ")
 MORE = gated(r"\u2502 (?P<part>[^\s\u2502\u2771][^\u2502]{0,300}?) *\u2502$", "\u2502 ")
@@ -26,6 +29,8 @@ def frames_in(lines: Iterable[Line]) -> list[FrameLine]:
         if found := RICH_FRAME.search(text):
             frames.append(FrameLine(found["file"], int(found["line"]), found["function"], line))
             path = ""
+        elif cell := RICH_CELL.search(text):
+            frames.append(FrameLine(NO_FILE, int(cell["line"]), cell["function"], line))
         else:
             begun = BEGUN.search(text)
             path = begun["part"] if begun else ""

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from firstfault import patterns
 from firstfault.library import Prefix
-from firstfault.logs import learned, records
+from firstfault.logs import learned, records, unwrapped
 from firstfault.logs.log import Line, Stream, Tags
 from firstfault.patterns import gated
 
@@ -87,7 +87,7 @@ class Cleaner:
             tags, text = self.peel(clean)
             glued = GLUED.search(text, 1)
             if glued is None:
-                yield self._line(file, piece.number, raw, text, tags, place, attempt)
+                yield from self._lines(file, piece.number, raw, text, tags, place, attempt)
                 return
             mark = glued[0]
             at = raw.find(mark, len(raw) - len(text) if raw is clean else 1)
@@ -96,6 +96,15 @@ class Cleaner:
                 return
             yield self._line(file, piece.number, raw[:at], text[: glued.start()], tags, place, attempt)
             raw = raw[at:]
+
+    def _lines(
+        self, file: int, number: int, raw: str, text: str, tags: Tags, place: Tags, attempt: int | None
+    ) -> Iterator[Line]:
+        """The line, or those of a traceback that it joins; each is cited by its own part of the source."""
+        parts = unwrapped.parts_of(text)
+        for part in parts:
+            own = raw if len(parts) == 1 or part not in raw else part
+            yield self._line(file, number, own, part.strip() if len(parts) > 1 else part, tags, place, attempt)
 
     def peel(self, text: str) -> tuple[Tags, str]:
         """Strip prefixes until none matches; of two that tell the same thing the outer one holds."""

@@ -27,6 +27,7 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
     files: list[FileRead] = []
     lines: list[Line] = []
     problems: list[str] = []
+    unread = 0
     ranked = RANK_IN_NAME if _one_file_a_rank(sources) else RANK_FILE
     dumps: list[Dump] = []
     job = scan.Job(sources)
@@ -39,11 +40,12 @@ def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
             continue
         place, attempt = _place(source, ranked)
         try:
-            lines += cleaner.lines(number, scan.worth_reading(chunks(source), counter), place, attempt)
+            lines += cleaner.lines(number, scan.worth_reading(chunks(source, problems), counter), place, attempt)
         except Unreadable as error:
             problems.append(str(error))
+            unread += 1
         files.append(FileRead(source.name, counter.lines, counter.bytes))
-    if problems and len(problems) == len(sources):
+    if unread and unread == len(sources):
         raise Unreadable(" ".join(problems))
     raised, rows = _records(lines)
     exits, closed = exits_in(lines)

@@ -84,18 +84,26 @@ def _may_be_log(name: str) -> bool:
     return not name.startswith(".") and not NOT_LOGS.search(name)
 
 
-def chunks(source: Source) -> Iterator[tuple[bytes, int]]:
-    """The text as UTF-8 in pieces, each with the number of bytes read for it. Raises Unreadable for what is no text."""
+def chunks(source: Source, problems: list[str]) -> Iterator[tuple[bytes, int]]:
+    """The text as UTF-8 in pieces, each with the number of bytes read for it. Raises Unreadable for what is no text.
+
+    What ends too early, such as a packed file that is being copied, is read as far as it goes; ``problems`` say so.
+    """
     if source.text is not None:
         data = source.text.encode("utf-8", "replace")
         yield data, len(data)
         return
+    read = 0
     try:
         with _opened(source) as file:
-            yield from _as_utf8(file, source.name)
+            for data, size in _as_utf8(file, source.name):
+                read += size
+                yield data, size
     except (OSError, EOFError, zlib_error()) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise Unreadable(f"{source.name} could not be read: {reason}.") from error
+        reason = getattr(error, "strerror", None) or str(error).rstrip(".")
+        if not read:
+            raise Unreadable(f"{source.name} could not be read: {reason}.") from error
+        problems.append(f"{source.name} is cut: it was read up to {read:,} bytes of text ({reason}).")
 
 
 def zlib_error() -> type[Exception]:
@@ -128,19 +136,22 @@ def _unpacked(stream: IO[bytes]) -> IO[bytes]:
 
 
 def _as_utf8(file: IO[bytes], name: str) -> Iterator[tuple[bytes, int]]:
-    first = file.read(CHUNK)
+    # Of a packed file that is cut, a read of a fixed size would lose what comes before the cut.
+    packed = type(file).__name__ == "GzipFile"
+    read = file.read1 if packed else file.read  # type: ignore[attr-defined]
+    first = read(CHUNK)
     encoding = _encoding(first, name)
     if encoding == "utf-8":
         data = first
         while data:
             yield data, len(data)
-            data = file.read(CHUNK)
+            data = read(CHUNK)
         return
     decoder = codecs.getincrementaldecoder(encoding)("replace")
     data = first
     while data:
         yield decoder.decode(data).encode("utf-8", "replace"), len(data)
-        data = file.read(CHUNK)
+        data = read(CHUNK)
     yield decoder.decode(b"", final=True).encode("utf-8", "replace"), 0
 
 
@@ -155,6 +166,8 @@ def _encoding(head: bytes, name: str) -> str:
     nuls = head[:4096].count(0)
     if nuls * 3 > len(head[:4096]) and head[1:4096:2].count(0) > nuls * 0.8:
         return "utf-16-le"  # What `>` of an older PowerShell writes, with its mark cut off.
+    if nuls * 3 > len(head[:4096]) and head[0:4096:2].count(0) > nuls * 0.8:
+        return "utf-16-be"
     if nuls * 20 > len(head[:4096]) or _control_share(head[:4096]) > 0.05:
         raise Unreadable(f"{name} is a binary file, not a log.")
     return "utf-8"

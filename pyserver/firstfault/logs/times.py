@@ -20,7 +20,8 @@ SAME_DAY = 6 * 3600
 _FRACTION = r"(?:[.,](?P<fraction>\d{1,9}))?"
 _TIME = r"(?P<hour>\d\d):(?P<minute>\d\d):(?P<second>\d\d)" + _FRACTION
 _MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_DATED = gated(r"(?P<year>\d{4})[-/:](?P<month>\d\d)[-/:](?P<day>\d\d)[T _-]" + _TIME + r" ?(?P<zone>Z|[+-]\d\d:?\d\d)?$")
+_DATE = r"(?P<year>\d{4})[-/:](?P<month>\d\d)[-/:](?P<day>\d\d)"
+_DATED = gated(_DATE + "[T _-]" + _TIME + r" ?(?P<zone>Z|[+-]\d\d:?\d\d)?$")
 _NAMED = gated(r"(?:[A-Z][a-z]{2} )?(?P<name>[A-Z][a-z]{2}) (?P<day>[ \d]\d) " + _TIME + r"(?: (?P<year>\d{4}))?$")
 # glog has no sign between month and day, torch's C++ lines no leading zero either; vLLM has a dash.
 _YEARLESS = gated(r"(?P<month>\d{1,2}?)-?(?P<day>\d\d) " + _TIME + "$")

@@ -86,6 +86,8 @@ LOG_LIKE = re.compile(
     r"[\[{$(<]|\d|(?:epoch|step|iter|iteration|train|loss|saved|INFO|WARN|ERROR|DEBUG|srun:|slurmstepd:|wandb:|\*{5}|-{5}|={5})",
     re.IGNORECASE,
 )
+# Markdown's marks around a block of code.
+FENCES = ("```", "~~~")
 MESSAGE_LINES = 120
 RICH_LINES = 600
 LOOSE_LINES = 12
@@ -293,7 +295,7 @@ class _Reader:
         text = line.text
         if len(parts) == 1 and parts[0].endswith(" raised:") and NAMED_EXCEPTION.match(text):
             return True  # A compiler's backend names what it raised itself.
-        if self._is_start(line) or MEMBER.match(text) or BAR.search(text):
+        if self._is_start(line) or MEMBER.match(text) or BAR.search(text) or text.startswith(FENCES):
             return False
         if line.tags.time and not at.tags.time:
             return False
