@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from measuring import Warm, warm
 
-from firstfault.commands.joining import join
+from firstfault.commands.joining import join, right
 from firstfault.commands.measure import findings_of
 from firstfault.prove.measured import Measured, Window, measured
 from firstfault.prove.messages import Plan, received, this_host
@@ -139,6 +139,15 @@ def test_what_no_finding_names_is_said_unless_it_may_be_meant(tmp_path: Path) ->
     (judged,) = join([], found, ran(tmp_path / "train.py", 3))
     assert (judged.code, judged.suspected) == ("GA101", False)
     assert "train.py:18: GA101 mean-of-means: proven (the lint does not see it)" in to_text(ran_nothing(), [judged])
+
+
+def test_what_is_right_is_told_once_for_each_number() -> None:
+    found = [Verdict("GA102", "refuted", "adds up to 1"), Verdict("GA103", "refuted", "adds up to 1")]
+    found += [Verdict("GA204", "refuted", "none was cleared"), Verdict("GA211", "refuted", "update ran once")]
+    assert right([], [*found, Verdict("GA211", "proven", "unscale_ ran twice")]) == [
+        "GA102 undivided-loss",
+        "GA204 zero-grad-in-window",
+    ]
 
 
 def test_a_fault_that_no_probe_knows_is_not_measured() -> None:

@@ -3,6 +3,7 @@
 Most scripts here do without torch: what is tested is the watching. ``SEND`` lets one speak as a probe would.
 """
 
+import ast
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from firstfault.prove.messages import VARIABLE
 from firstfault.prove.runner import Run, run
 
 SEND = """
@@ -184,3 +186,22 @@ def wait_until(condition: Callable[[], bool]) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+PACKAGE = Path(run.__code__.co_filename).parent
+THEIRS = [PACKAGE / name for name in ("messages.py", "record.py", "worker.py")]
+THEIRS += sorted([*PACKAGE.glob("inject/*.py"), *PACKAGE.glob("probes/*.py")])
+
+
+@pytest.mark.parametrize("module", THEIRS, ids=lambda path: path.name)
+def test_what_runs_in_the_users_process_is_python_3_9(module: Path) -> None:
+    text = module.read_text(encoding="utf-8")
+    tree = ast.parse(text, feature_version=(3, 9))
+    named = {each.arg for node in ast.walk(tree) if isinstance(node, ast.Call) for each in node.keywords}
+    assert not named & {"strict", "slots", "kw_only"}, "parameters that came with Python 3.10"
+    assert "from __future__ import annotations" in text or " | " not in text
+
+
+def test_both_processes_mean_the_same_variable() -> None:
+    """The injected module names it by itself, before it can import anything of ours."""
+    assert VARIABLE in (PACKAGE / "inject" / "sitecustomize.py").read_text()
