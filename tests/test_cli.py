@@ -68,7 +68,7 @@ def test_json_has_the_shape_that_is_promised() -> None:
     report = answer(str(CASES / "value-rank2.log"))
     assert list(report) == [
         "schema", "verdict", "initiating", "cause", "fix", "verify", "collateral", "suspects", "missing",
-        "contradictions", "related", "read",
+        "contradictions", "related", "read", "earlier",
     ]  # fmt: skip
     assert list(report["initiating"]) == [
         "signature", "title", "rank", "rank_basis", "host", "time", "exception", "message", "frame", "reason",
