@@ -74,7 +74,7 @@ def test_json_has_the_shape_that_is_promised() -> None:
         "signature", "title", "rank", "rank_basis", "host", "time", "exception", "message", "frame", "reason",
         "evidence",
     ]  # fmt: skip
-    assert list(report["read"]) == ["files", "lines", "bytes", "ranks", "seconds"]
+    assert list(report["read"]) == ["files", "lines", "bytes", "ranks", "seconds", "skipped"]
     assert report["schema"] == 1
     assert report["read"]["bytes"] == len(FAULT)
 
