@@ -13,7 +13,7 @@ from firstfault.lint.rule import Applicability, Finding
 from firstfault.lint.script import read_script
 from firstfault.lint.source import LARGEST, Unreadable, decode_source, read_source
 from firstfault.lint.walking import STDIN, Problem, Script, configs, scripts
-from firstfault.lint.workspace import Workspace
+from firstfault.lint.workspace import Workspace, active_environment
 from firstfault.text import LineTable, Position, Span
 
 __all__ = ["Checked", "Options", "Problem", "Repair", "check_paths", "check_text"]
@@ -78,7 +78,7 @@ def check_files(files: Iterable[Script], allowed: frozenset[Applicability]) -> I
     """Each file's result, in this process. A fault of ours costs the file that it is met in, and is told."""
     workspaces: dict[str, Workspace] = {}
     for file in files:
-        workspace = workspaces.setdefault(file.root, Workspace(file.root))
+        workspace = workspaces.setdefault(file.root, Workspace(file.root, environment=active_environment()))
         try:
             yield _result(read_source(file.path), file.path, workspace, file.config, allowed)
         except Unreadable as error:
@@ -114,7 +114,7 @@ def _check_stdin(
         return Result([], Problem(STDIN, str(error)))
     path = _stdin_name(source)
     texts[path] = source
-    return _result(source, path, Workspace(file.root), file.config, allowed)
+    return _result(source, path, Workspace(file.root, environment=active_environment()), file.config, allowed)
 
 
 def _stdin_name(source: str) -> str:

@@ -26,6 +26,11 @@ def project_root(path: str) -> str:
         folder = above
 
 
+def active_environment() -> str | None:
+    """The environment that the shell has activated: what its scripts run with."""
+    return os.environ.get("VIRTUAL_ENV") or os.environ.get("CONDA_PREFIX")
+
+
 class Workspace:
     """A root folder (else that of each script's project), and the unsaved texts in the place of what is on disk.
 

@@ -9,6 +9,7 @@ import asyncio
 import gc
 import logging
 import os
+import sys
 import time
 from functools import cache
 from hashlib import blake2b
@@ -84,13 +85,15 @@ def repaired(ls: Server, document: Document, whole_notebook: bool) -> dict[str, 
 def _lint(ls: Server, source: str, path: str, uri: str) -> list[Finding] | None:
     warm_up()
     from firstfault.lint import lint
-    from firstfault.lint.workspace import Workspace
+    from firstfault.lint.workspace import Workspace, active_environment
 
     root = _root(ls, uri)
     config = projects.config(ls, path, root)
     if config.leaves_out(path):
         return []
-    return lint(source, path, Workspace(root, _unsaved(ls)), config)
+    # The editor starts the server with the interpreter that was chosen there, or the shell names another environment.
+    environment = active_environment() or sys.prefix
+    return lint(source, path, Workspace(root, _unsaved(ls), environment), config)
 
 
 async def pull(ls: Server, params: types.DocumentDiagnosticParams) -> types.DocumentDiagnosticReport:
