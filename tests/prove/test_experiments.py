@@ -331,7 +331,7 @@ def test_a_micro_batch_without_targets_is_named(tmp_path):
 def test_clipping_and_half_precision_are_no_reason_to_differ(tmp_path):
     clipped = stepping().replace("optimizer.step()", "torch.nn.utils.clip_grad_norm_(model.parameters(), 1e-3)")
     found = proved(tmp_path, TAGGER, clipped)
-    assert found.verdict == "no-fault" and "Clipping was left out, since it hides a wrong scale." in found.notes
+    assert found.verdict == "no-fault" and "Left out, since it changes gradients on purpose: clipping." in found.notes
     cast = "def total(model, tokens, labels):\n    logits = model(tokens).float().flatten(0, 1)\n"
     cast += "    return F.cross_entropy(logits, labels.flatten(), reduction='sum')\n"
     found = proved(tmp_path, TAGGER, cast)
@@ -418,3 +418,63 @@ def test_what_one_leg_counts_up_is_no_start_for_the_next(tmp_path):
             tokens.zero_()
     """
     assert proved(tmp_path, TAGGER, counter).verdict == "no-fault"
+
+
+def test_where_counts_cannot_differ_nothing_is_open(tmp_path):
+    regression = """
+    objective = None
+
+    def build():
+        return nn.Linear(9, 3)
+
+    def batch(n):
+        return torch.randn(n, 9), torch.randn(n, 3)
+
+    def accumulate(model, micro_batches):
+        for inputs, wanted in micro_batches:
+            (F.mse_loss(model(inputs), wanted) / len(micro_batches)).backward()
+    """
+    found = proved(tmp_path, TAGGER, regression)
+    assert (found.verdict, found.measured["variable"]["counts"]) == ("no-fault", [6, 6, 6, 6])
+
+
+def test_autocast_and_a_gradient_scaler_do_not_disturb(tmp_path):
+    mixed = """
+    def accumulate(model, micro_batches):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer.zero_grad()
+        targets = sum((labels != -100).sum() for _, labels in micro_batches)
+        for tokens, labels in micro_batches:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = total(model, tokens, labels) / targets
+            scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+    """
+    found = proved(tmp_path, TAGGER, mixed)
+    assert found.verdict == "no-fault" and found.measured["variable"]["B/C"]["error"] < 1e-14
+    assert found.measured["left_out"] == ["autocast", "gradient scaler"]
+
+
+def test_sixteen_bits_prove_nothing(tmp_path):
+    half = "class Half(nn.Module):\n    def forward(self, features):\n        assert features.dtype == torch.float32\n"
+    half += "        return features.bfloat16().float()\n\ndef build():\n    return Tagger(Half())\n"
+    found = proved(tmp_path, TAGGER, half)
+    assert found.verdict == "inconclusive" and "computes in 16 bits" in found.missing[0].fact
+
+
+def test_recomputation_sees_the_same_dropout(tmp_path):
+    recomputed = """
+    from torch.utils.checkpoint import checkpoint
+
+    class Recomputed(nn.Module):
+        def forward(self, features):
+            return checkpoint(lambda each: F.dropout(torch.sin(each), 0.4), features, use_reentrant=False)
+
+    def build():
+        return Tagger(Recomputed())
+    """
+    assert proved(tmp_path, TAGGER, recomputed).verdict == "no-fault"
+    assert codes(proved(tmp_path, TAGGER, recomputed, MEAN_OF_MEANS)) == ["token-denominator"]

@@ -70,6 +70,8 @@ def test_what_the_users_code_raises_is_shown_with_its_own_frames(forks, tmp_path
          " so when memory is exhausted."),
         ("os._exit(7)", "The experiment's process ended with status 7 in build() and gave no answer."),
         ("raise SystemExit('usage: train.py')", "build() ended Python (exit status usage: train.py)."),
+        ("import torch; return torch.nn.Linear(2, 2).cuda()",
+         "build() raised AssertionError. The experiment runs on the CPU and shows no GPU."),
         ("return 3", "build() gives no torch.nn.Module but an int."),
         ("raise MemoryError", "build() raised MemoryError."),
     ],

@@ -60,6 +60,9 @@ def _blocked(measured: Measured, limits: Limits) -> Iterator[Finding]:
         yield Missing(
             "The gradient of all samples at once is zero.", "Let build() and batch(n) give a model that learns."
         )
+    if measured["coarse"]:
+        fact = "A part of the model computes in 16 bits, whose rounding is larger than many faults."
+        yield Missing(fact, "Let build() give a model in float32; autocast is off already.")
     noise = measured["noise"]
     if (noise["reseeded"] or 0.0) >= max(1e-8 if limits.double else 5e-5, 10 * (noise["repeated"] or 0.0)):
         yield Missing(
@@ -208,14 +211,13 @@ def _denominator_reason(uneven: Measured, even: Measured | None, off: float, aga
 
 def _untested(measured: Measured, differ: bool) -> Iterator[Finding]:
     found = measured["variable"]["counts"]
-    per_sample = measured["samples"] / measured["micro_batches"]
-    if differ or (found is not None and all(each == per_sample for each in found)):
-        return  # different counts were compared, or every sample is one target and counts cannot differ
+    if differ or not measured["counts_can_vary"]:
+        return  # different counts were compared, or there is nothing in a batch that could make them differ
     if found is None:
-        fact, how = "It is not known what the loss divides by.", "Add objective(model, batch) -> (sum, count)."
-    else:
-        fact = f"Every micro-batch counts {found[0]:g} targets, so the denominator was not put to the test."
-        how = "Let batch(n) give samples of unequal length."
+        yield Missing("It is not known what the loss divides by.", "Add objective(model, batch) -> (sum, count).")
+        return
+    fact = f"Every micro-batch counts {found[0]:g} targets, so the denominator was not put to the test."
+    how = "Let batch(n) give samples of unequal length; if yours never differ, nothing else is open."
     yield Missing(fact, how)
 
 
@@ -273,8 +275,8 @@ def _notes(measured: Measured, ranked: Measured | None) -> Iterator[str]:
         yield f"The objective is the {measured['objective']}."
     if measured["recipe"] == "plain":
         yield "The probe has no accumulate(): model(**batch).loss / micro-batches was tested, not a loop of yours."
-    if measured["clipped"]:
-        yield "Clipping was left out, since it hides a wrong scale."
+    if measured["left_out"]:
+        yield f"Left out, since it changes gradients on purpose: {', '.join(measured['left_out'])}."
     if measured["dropout"] and (measured["dropout"]["error"] or 0.0) > 1e-6:
         off = number(measured["dropout"]["error"])
         yield f"Dropout was off. With it on, A and B differ by {off} on the control: that is randomness, no fault."

@@ -10,7 +10,7 @@ from typing import Any
 
 from firstfault.prove.experiments.worker import protocol
 from firstfault.prove.experiments.worker.measure import Plan, measure
-from firstfault.prove.experiments.worker.protocol import ProbeFault
+from firstfault.prove.experiments.worker.protocol import ProbeFault, user_trace
 from firstfault.prove.experiments.worker.ranks import group, measure_rank
 
 Send = Callable[[dict[str, Any]], None]
@@ -26,6 +26,9 @@ def answer(plan: dict[str, Any], rank: int | None, folder: str, send: Send) -> N
         send({"kind": "refused", "sentence": fault.sentence, "trace": fault.trace})
     except MemoryError:
         send({"kind": "refused", "sentence": "Memory is exhausted: let build() give a smaller model."})
+    except Exception as error:  # of the experiment, not of the user's code: still a sentence
+        what = f"{type(error).__name__}: {error}".splitlines()[0][:200]
+        send({"kind": "refused", "sentence": f"The experiment itself failed ({what}).", "trace": user_trace(error)})
 
 
 def _measured(plan: Plan, rank: int | None, folder: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from enum import Enum
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Watch:
     def __init__(self) -> None:
         self.silenced = 0  # random masks that were replaced by their mean
         self.leaked = False  # a part of the model computes in less than the precision of the experiment
+        self.coarse = False  # and that in 16 bits
         self.denominators: list[float] = []  # of every loss that torch computed
 
 
@@ -65,8 +67,9 @@ if _Mode is not None:
             return answer
 
         def _note(self, func: Any, args: Any, kwargs: Any, answer: Any) -> None:
-            if self.double and isinstance(answer, torch.Tensor) and answer.dtype in _LOW and answer.dim():
-                self.watch.leaked = True
+            if isinstance(answer, torch.Tensor) and answer.dtype in _LOW and answer.dim():
+                self.watch.leaked = self.watch.leaked or self.double
+                self.watch.coarse = self.watch.coarse or answer.dtype != torch.float32
             if func in _NLL:
                 self.watch.denominators.append(_nll_denominator(args, kwargs, answer))
             elif func in _ELEMENTWISE:
@@ -126,29 +129,54 @@ def freeze_batchnorm(model: torch.nn.Module) -> None:
         layer.train = lambda mode=True, layer=layer: layer
 
 
-@contextmanager
-def unclipped() -> Iterator[list[int]]:
-    """Clipping measures the norm and leaves the gradient: leg C is not clipped, so A and B must not be."""
-    calls = [0]
-    homes = [(torch.nn.utils, "clip_grad_norm_"), (torch.nn.utils.clip_grad, "clip_grad_norm_")]
-    values = [(torch.nn.utils, "clip_grad_value_"), (torch.nn.utils.clip_grad, "clip_grad_value_")]
-    before = [(home, name, getattr(home, name)) for home, name in homes + values]
+class Left(Enum):
+    """What the user's code asked for and did not get: leg C has none of it, so A and B must not."""
 
+    CLIPPING = "clipping"
+    AUTOCAST = "autocast"
+    SCALER = "gradient scaler"
+
+
+@contextmanager
+def undisturbed() -> Iterator[set[Left]]:
+    """No clipping, though its norm is measured; no autocast; gradient scalers that scale by one."""
+    left: set[Left] = set()
+    changes = [*_clipping(left), (torch.autocast, "__init__", _disabled(torch.autocast, left, Left.AUTOCAST))]
+    scaler = getattr(torch.amp, "GradScaler", None)  # since torch 2.3; the older one is off without a GPU
+    if scaler is not None:
+        changes.append((scaler, "__init__", _disabled(scaler, left, Left.SCALER)))
+    before = [(home, name, getattr(home, name)) for home, name, _ in changes]
+    try:
+        for home, name, new in changes:
+            setattr(home, name, new)
+        yield left
+    finally:
+        for home, name, old in before:
+            setattr(home, name, old)
+
+
+def _clipping(left: set[Left]) -> list[tuple[Any, str, Any]]:
     def measured_norm(parameters: Any, max_norm: Any, norm_type: float = 2.0, *_: Any, **__: Any) -> torch.Tensor:
-        calls[0] += 1
+        left.add(Left.CLIPPING)
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         norms = [each.grad.detach().norm(norm_type) for each in listed if each.grad is not None]
         return torch.stack(norms).norm(norm_type) if norms else torch.tensor(0.0)
 
     def left_alone(*_: Any, **__: Any) -> None:
-        calls[0] += 1
+        left.add(Left.CLIPPING)
 
-    try:
-        for home, name in homes:
-            setattr(home, name, measured_norm)
-        for home, name in values:
-            setattr(home, name, left_alone)
-        yield calls
-    finally:
-        for home, name, function in before:
-            setattr(home, name, function)
+    homes = (torch.nn.utils, torch.nn.utils.clip_grad)
+    norms = [(home, "clip_grad_norm_", measured_norm) for home in homes]
+    return [*norms, *((home, "clip_grad_value_", left_alone) for home in homes)]
+
+
+def _disabled(owner: Any, left: set[Left], what: Left) -> Any:
+    original = owner.__init__
+
+    def init(self: Any, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **options)
+        if getattr(self, "_enabled", False):
+            left.add(what)
+            self._enabled = False
+
+    return init

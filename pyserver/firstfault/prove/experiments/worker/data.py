@@ -73,6 +73,15 @@ def with_equal_targets(batch: Any, count: int, block: int, source: int) -> Any |
     return mapped(batch, repeat)
 
 
+def counts_can_vary(batch: Any) -> bool:
+    """Whether a tensor of the batch can say which of its elements count: tokens, labels of tokens, a mask.
+
+    One label a sample cannot, and neither can plain measurements: their micro-batches of one size count the same.
+    """
+    tensors = [leaf for _, leaf in _leaves(batch) if isinstance(leaf, torch.Tensor) and leaf.dim() > 1]
+    return any(not leaf.is_floating_point() or bool(((leaf == 0) | (leaf == 1)).all()) for leaf in tensors)
+
+
 def checksum(batch: Any) -> float:
     """A number that differs where two batches do."""
     total = 0.0

@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 import torch
 
 from firstfault.prove.experiments.worker import compare
-from firstfault.prove.experiments.worker.control import batchnorms, unclipped
+from firstfault.prove.experiments.worker.control import Left, batchnorms, undisturbed
+from firstfault.prove.experiments.worker.data import counts_can_vary
 from firstfault.prove.experiments.worker.objective import Objective, Reference, recognised, reference
 from firstfault.prove.experiments.worker.protocol import ProbeFault, load
 from firstfault.prove.experiments.worker.samples import Samples, controls, variable
@@ -59,7 +60,7 @@ class Legs(NamedTuple):
 
 def measure(plan: Plan, wrap: Wrap | None = None) -> dict[str, Any]:
     """Every number of the experiment."""
-    with laboratory(plan.path) as clipped:
+    with laboratory(plan.path) as left_out:
         trial, at_once, why = _trial(plan, wrap)
         probe = load(plan.path)
         given = variable(probe, plan.samples, plan.micro_batches)
@@ -76,10 +77,12 @@ def measure(plan: Plan, wrap: Wrap | None = None) -> dict[str, Any]:
             "precision": str(trial.dtype).replace("torch.", ""),
             "precision_reason": why,
             "leaked": at_once.watch.leaked or bool(uneven.wanted and uneven.wanted.leaked),
+            "coarse": at_once.watch.coarse,
             "objective": named or None,
             "recipe": "accumulate()" if probe.accumulate else "plain",
-            "clipped": bool(clipped[0]),
+            "left_out": sorted(each.value for each in left_out),
             "parameters": sum(size for _, size in trial.names),
+            "counts_can_vary": given.listed is not None or counts_can_vary(given.whole),
             "noise": _noise(trial, given, at_once),
             "variable": _compared(trial, uneven, scale),
             "uniform": _compared(trial, even, scale) if even else None,
@@ -90,7 +93,7 @@ def measure(plan: Plan, wrap: Wrap | None = None) -> dict[str, Any]:
 
 
 @contextmanager
-def laboratory(path: str) -> Iterator[list[int]]:
+def laboratory(path: str) -> Iterator[set[Left]]:
     """The surroundings of all legs; put back afterwards, since tests measure in their own process."""
     dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
     searched, arguments = list(sys.path), list(sys.argv)
@@ -98,8 +101,8 @@ def laboratory(path: str) -> Iterator[list[int]]:
     sys.argv = [path]
     torch.set_num_threads(1)
     try:
-        with unclipped() as clipped:
-            yield clipped
+        with undisturbed() as left:
+            yield left
     finally:
         torch.set_num_threads(threads)
         torch.set_default_dtype(dtype)

@@ -75,7 +75,12 @@ def call(where: str, function: Callable[..., Any], *arguments: Any) -> Any:
     except SystemExit as error:
         raise ProbeFault(f"{where} ended Python (exit status {error.code}).", user_trace(error)) from error
     except Exception as error:
-        raise ProbeFault(f"{where} raised {type(error).__name__}.", user_trace(error)) from error
+        hint = " The experiment runs on the CPU and shows no GPU." if _wants_gpu(error) else ""
+        raise ProbeFault(f"{where} raised {type(error).__name__}.{hint}", user_trace(error)) from error
+
+
+def _wants_gpu(error: Exception) -> bool:
+    return any(word in str(error) for word in ("CUDA", "NVIDIA", "HIP"))
 
 
 def user_trace(error: BaseException) -> str:
