@@ -50,6 +50,23 @@ def test_a_script_that_divides_its_gradients_is_right(process: Warm) -> None:
     assert seen.kept_cosine == pytest.approx(1) and seen.kept_scale < 0.1
 
 
+@pytest.mark.parametrize(
+    ("error", "noise", "differs"), [(1e-6, 2e-7, False), (5e-5, 2e-7, True), (0.02, 0.015, False), (0.3, 0.015, True)]
+)
+def test_a_difference_is_told_beyond_rounding(error: float, noise: float, differs: bool) -> None:
+    assert Gradient(error, 1.0, 1.0, noise, 0.0, 1.0, 1.0, 0.0).differs is differs
+
+
+def test_a_model_of_sixteen_bits(process: Warm, tmp_path: Path) -> None:
+    """Right and wrong are told apart though the gradients are coarse."""
+    for script, differs in (("right/sum_over_window.py", False), ("faulty/ga101_mean_of_means.py", True)):
+        source = (SCRIPTS / script).read_text(encoding="utf-8")
+        coarse = tmp_path / "coarse.py"
+        coarse.write_text(source.replace("language_model()\n", "language_model().bfloat16()\n"), encoding="utf-8")
+        found = gradient(process.measure(coarse).complete[0])
+        assert found is not None and found.noise > 1e-3 and found.differs is differs, script
+
+
 def _first(process: Warm, script: str, ranks: int = 1) -> tuple[Gradient, Window]:
     window = process.measure(SCRIPTS / script, ranks=ranks).complete[0]
     found = gradient(window)

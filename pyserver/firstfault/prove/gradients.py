@@ -11,6 +11,8 @@ from firstfault.prove.measured import Window
 
 _ROUNDING = 1e-5  # relative; sums of float32 over ranks and micro-batches stay well below it
 _TELLING = 100  # times the rounding; accumulation.md, section 3.3
+_COARSE = 1e-4  # gradients of 16 bits: their rounding is known well, and a hundred of it would be the gradient itself
+_TELLING_COARSE = 5
 Sketch = list[float]
 
 
@@ -28,7 +30,7 @@ class Gradient(NamedTuple):
 
     @property
     def differs(self) -> bool:
-        return self.error > _TELLING * self.noise
+        return self.error > (_TELLING if self.noise < _COARSE else _TELLING_COARSE) * self.noise
 
     @property
     def only_scaled(self) -> bool:
