@@ -215,13 +215,14 @@ def _scale_name(term: Term, k: int, world: int) -> tuple[tuple[str, ...], str] |
     summed = f"weight x targets adds up to {term.mass:.4g} over {_window_of(k, world)}, and should be 1"
     if k > 1 and is_close(term.mass, k, term.tolerance):
         return ("GA102", *_TRAINER), f"The loss is not divided by the {k} micro-batches: {summed}."
+    means = all(row.loss.reduction == "mean" for row in term.rows)
     if k == world > 1 and is_close(term.mass, 1 / k, term.tolerance):
-        means = all(row.loss.reduction == "mean" for row in term.rows)
         codes = ("GA103", "GA104", "GA302") if means else ("GA302", "GA103", "GA104")
         either = f"either the loss is divided by the {k} micro-batches once too often, or the mean over {k} ranks stays"
         return codes, f"{summed[0].upper()}{summed[1:]}: {either}."
     if k > 1 and is_close(term.mass, 1 / k, term.tolerance):
-        return ("GA103", "GA104"), f"The loss is divided by the {k} micro-batches once too often: {summed}."
+        codes = ("GA103", "GA104") if means else ("GA104", "GA103")
+        return codes, f"The loss is divided by the {k} micro-batches once too often: {summed}."
     if world > 1 and is_close(term.mass, 1 / world, term.tolerance):
         return ("GA302",), f"The mean over {world} ranks is not undone: {summed}."
     return None
