@@ -221,8 +221,8 @@ def _scale_name(term: Term, k: int, world: int) -> tuple[tuple[str, ...], str] |
         either = f"either the loss is divided by the {k} micro-batches once too often, or the mean over {k} ranks stays"
         return codes, f"{summed[0].upper()}{summed[1:]}: {either}."
     if k > 1 and is_close(term.mass, 1 / k, term.tolerance):
-        codes = ("GA103", "GA104") if means else ("GA104", "GA103")
-        return codes, f"The loss is divided by the {k} micro-batches once too often: {summed}."
+        twice = ("GA103", "GA104") if means else ("GA104", "GA103")
+        return twice, f"The loss is divided by the {k} micro-batches once too often: {summed}."
     if world > 1 and is_close(term.mass, 1 / world, term.tolerance):
         return ("GA302",), f"The mean over {world} ranks is not undone: {summed}."
     return None
