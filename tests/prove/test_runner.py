@@ -72,6 +72,10 @@ def test_a_python_that_the_probes_do_not_reach(python: Callable[..., Run]) -> No
         (SEND + "window(0)", "The script ended by itself after 1 of 2 windows."),
         (SEND + "window(0); window(1); send(kind='done')", "Stopped after 2 windows, as planned."),
         (
+            SEND + "send(kind='progress', window=0, backwards=2048); send(kind='done')",
+            "Stopped before the first optimizer step, after 2048 or more calls of backward.",
+        ),
+        (
             SEND + "send(kind='progress', window=0, backwards=32)",
             "The script ended by itself before the first optimizer step, after 32 or more calls of backward.",
         ),

@@ -193,6 +193,16 @@ def test_a_probe_that_fails_is_noted_and_the_script_goes_on(run: Run) -> None:
     assert run.notes == ["the probe failed (ZeroDivisionError: division by zero)"]
 
 
+def test_a_window_without_end_is_sent_as_it_is(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firstfault.prove.record.LONGEST", 4)
+    stopped: list[int] = []
+    run.record.limit, run.record.stop = 2, lambda: stopped.append(len(run.record.window.micro_batches))
+    for _ in range(4):
+        F.cross_entropy(run.weights, LABELS).backward()
+    (window,) = (each for each in run.sent if each["kind"] == "window")
+    assert (window["stepped"], len(window["micro_batches"]), stopped) == (False, 4, [0])
+
+
 def test_probes_are_taken_off() -> None:
     watched = [(F, "cross_entropy"), (torch.autograd, "backward"), (torch.nn.utils, "clip_grad_norm_")]
     watched += [(torch.optim.Optimizer, "zero_grad"), (torch.optim.lr_scheduler.StepLR, "step")]

@@ -26,7 +26,7 @@ SCHEMA = 1
 VARIABLE = "FIRSTFAULT_MEASURE"  # the environment variable that names the folder
 _PLAN = "plan.json"
 _ENDING = ".jsonl"
-_LONGEST = 1 << 22  # characters of one line; a longer one is garbage
+_LONGEST = 1 << 24  # characters of one line; a longer one is garbage
 
 Message = dict[str, Any]
 

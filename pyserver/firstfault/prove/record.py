@@ -22,6 +22,7 @@ from typing import Any
 from firstfault.prove.messages import Message
 
 Listener = Callable[..., None]
+LONGEST = 2048  # micro-batches of a window; one that has more is sent as it is
 _SKIPS = 30  # windows without a step that may come on top, while a gradient scaler looks for its factor
 MOMENTS = ("backward", "accumulated", "step", "stepped", "window")
 
@@ -124,6 +125,11 @@ class Record:
         done = len(self.window.micro_batches)
         if done & (done - 1) == 0:  # 1, 2, 4, ...: enough to say later that a window never closed
             self.send({"kind": "progress", "window": self.window.index, "backwards": done})
+        if done >= LONGEST:  # No step will come, and what is kept would grow without end.
+            self.close()
+            self.enough = self.limit is not None
+            if self.enough and self.stop:
+                self.stop()
 
     def begin_step(self, optimizer: Any) -> None:
         self.steps += 1

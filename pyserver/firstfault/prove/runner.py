@@ -135,7 +135,8 @@ def _how(reason: str, status: int, messages: list[Message], windows: int, timeou
         return f"The time limit of {timeout:g} s ended the run {so_far}."
     if any(each["kind"] == "done" for each in messages):
         late = "; the script did not leave by itself and was ended" if reason == "stuck" else ""
-        return f"Stopped {so_far}, as planned{late}."
+        planned = ", as planned" if _closed(messages) else ""
+        return f"Stopped {so_far}{planned}{late}."
     if not any(each["kind"] in ("python", "unfit") for each in messages):
         return _never_reached(status)
     unfit = [each["why"] for each in messages if each["kind"] == "unfit"]
@@ -154,7 +155,7 @@ def _how(reason: str, status: int, messages: list[Message], windows: int, timeou
 
 
 def _so_far(messages: list[Message], windows: int) -> str:
-    closed = {each["index"] for each in messages if each["kind"] == "window" and each.get("stepped")}
+    closed = _closed(messages)
     if closed:
         of = f"{len(closed)} of {windows} windows" if len(closed) != windows else f"{windows} windows"
         return f"after {of}" if windows > 1 else "after 1 window"
@@ -162,6 +163,10 @@ def _so_far(messages: list[Message], windows: int) -> str:
     if backwards:
         return f"before the first optimizer step, after {backwards} or more calls of backward"
     return "before the first backward"
+
+
+def _closed(messages: list[Message]) -> set[int]:
+    return {each["index"] for each in messages if each["kind"] == "window" and each.get("stepped")}
 
 
 def _never_reached(status: int) -> str:
