@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from firstfault.prove.measured import Event, Measured, Part
+from firstfault.prove.measured import Event, Measured, Part, Window
 from firstfault.prove.verdict import Verdict, judge
+from firstfault.prove.weights import is_close, terms
 
 
 class _Call(NamedTuple):
@@ -152,7 +153,7 @@ def first_window(measured: Measured) -> Iterator[Verdict]:
         return
     first, k = lengths[0], lengths[1]
     shown = ", ".join(map(str, lengths[:6]))
-    if k > 1 and first in (1, k + 1) and first != k and all(each == k for each in lengths[1:2]):
+    if k > 1 and first in (1, k + 1) and _one_divisor(measured.complete[:2]):
         message = (
             f"The windows hold {shown} micro-batches: the first step comes {'too early' if first < k else 'late'}."
         )
@@ -161,6 +162,15 @@ def first_window(measured: Measured) -> Iterator[Verdict]:
         yield Verdict("GA203", "refuted", f"The windows hold {shown} micro-batches.")
     else:
         yield Verdict("GA203", "not measured", f"The windows hold {shown} micro-batches, no pattern of an early step.")
+
+
+def _one_divisor(windows: list[Window]) -> bool:
+    """Windows of different length that are divided by the same number: then the length is not meant. A script that
+    fills windows up to a number of tokens divides each by its own."""
+    found = [terms(window) for window in windows]
+    if not all(found) or not found[1][0].mass:
+        return False
+    return is_close(found[0][0].mass / found[1][0].mass, windows[0].length / windows[1].length, 0.01)
 
 
 def parts_of(measured: Measured) -> list[Part]:
