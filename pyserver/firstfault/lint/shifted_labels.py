@@ -124,6 +124,8 @@ def _parts(target: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_copy_of_ids(node: ast.expr) -> bool:
+    if _drops_first(node):
+        return False
     while isinstance(node, ast.Call):
         inner = node.func.value if isinstance(node.func, ast.Attribute) else node.args[0] if node.args else None
         if last_name(node.func) not in _COPIES or inner is None:

@@ -51,10 +51,10 @@ of items. Whether a project can change its release only the project knows.
 ## Limits
 
 Nothing is reported where no file tells the release, or where it tells so little that right releases are possible too.
-Between two measured releases only what both of them say is believed. A mean of means is wrong only where
-micro-batches count different numbers of tokens, which the rule does not look for, so it is a warning. What goes wrong
-over several ranks (before 4.54 each rank divides by its own tokens unless `average_tokens_across_devices` is set) is
-not reported.
+Between two measured releases only what both of them say is believed. A mean of means is reported only where the
+script or a module that it imports shows that labels are ignored, so that micro-batches count different numbers of
+tokens. What goes wrong over several ranks (before 4.54 each rank divides by its own tokens unless
+`average_tokens_across_devices` is set) is not reported.
 
 ## References
 
@@ -68,6 +68,7 @@ from typing import NamedTuple
 from firstfault.lint import trainers
 from firstfault.lint.bindings import keyword, number
 from firstfault.lint.hf_trainer import is_causal
+from firstfault.lint.ignored_labels import Ignored, proof_of_ignored
 from firstfault.lint.rule import Hit, Severity, rule
 from firstfault.lint.script import Script
 from firstfault.lint.stock_loss import StockLoss, stock_losses
@@ -86,19 +87,21 @@ class _Fault(NamedTuple):
 @rule("GA404")
 def trainer_release(script: Script, workspace: Workspace) -> Iterator[Hit]:
     for found in stock_losses(script, workspace):
-        fault = _fault(script, found, found.where) if found.where is not None else None
+        fault = _fault(script, found, found.where, workspace) if found.where is not None else None
         if fault is not None:
             message = f"{fault.what} {_effect(found, fault)} {fault.cure}"
             yield Hit(script.span(found.call.func), _severity(found, fault), message, found.related(script))
 
 
-def _fault(script: Script, found: StockLoss, where: Release) -> _Fault | None:
+def _fault(script: Script, found: StockLoss, where: Release, workspace: Workspace) -> _Fault | None:
     smoothing = _smoothing(script)
     if smoothing and trainers.of_case("label-smoothing", where) == trainers.TIMES_STEPS:
         cure = "5.15 and newer divide it."
         return _Fault(trainers.TIMES_STEPS, f"Under transformers {where.text} the smoothed loss is not divided:", cure)
     if is_causal(found.model):
         mark = trainers.of_case("causal-lm", where)
+        if mark == trainers.MEAN_OF_MEANS and not _counts_vary(script, workspace):
+            return None
         return _wrong(mark, f"Under transformers {where.text}", "4.48 and newer divide by the tokens of the window.")
     if found.model.definition is not None and _takes_no_keywords(found.model.definition):
         mark = trainers.of_case("model-without-kwargs", where)
@@ -111,6 +114,12 @@ def _fault(script: Script, found: StockLoss, where: Release) -> _Fault | None:
                 mark, f"`{found.head}` under transformers {where.text}:", "4.48 to 4.57 divide it by the steps."
             )
     return None
+
+
+def _counts_vary(script: Script, workspace: Workspace) -> bool:
+    """The script, or a module that it imports, writes labels that the loss leaves out."""
+    ignored = Ignored(None, script, frozenset({"labels"}), by_name_only=False)
+    return proof_of_ignored([script, *workspace.siblings(script)], ignored, workspace) is not None
 
 
 def _wrong(mark: str | None, what: str, cure: str) -> _Fault | None:
