@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from firstfault import logs
@@ -145,8 +145,24 @@ def test_unrelated_healthy_ranks_change_nothing(job: Job, order: random.Random, 
 @given(job=jobs(), order=seeds)
 def test_without_the_culprits_lines_no_other_rank_is_asserted(job: Job, order: random.Random) -> None:
     report = report_of(job.text(order, without=job.culprit))
-    assert report.verdict != "established"
-    assert report.initiating is None or report.initiating.rank_basis != "stated"
+    witnesses = [rank for rank, lines in job.own.items() if rank != job.culprit and CLOSED in lines]
+    assert report.verdict == ("symptom-only" if witnesses else "no-failure")
+    assert told(report)[1] == ("gloo-closed" if witnesses else None)
+    assert told(report)[2] in (None, *(each.rank for each in report.suspects))
+    assert not witnesses or told(report)[2] not in witnesses
+
+
+@bounded
+@given(job=jobs(), other=st.sampled_from(sorted(CULPRITS)), orders=st.tuples(seeds, seeds))
+def test_of_two_culprits_none_is_the_first_whoever_wrote_earlier(
+    job: Job, other: str, orders: tuple[random.Random, random.Random]
+) -> None:
+    assume(other != job.kind)
+    job.own[77] = _traceback("fail", *CULPRITS[other])
+    one, again = (report_of(job.text(order)) for order in orders)
+    assert told(one) == told(again)
+    assert (one.verdict, told(one)[2]) == ("symptom-only", None)
+    assert [each.rank for each in one.suspects] == [job.culprit, 77]
 
 
 # ------------------------------------------------------------------------------------------ recorded runs

@@ -20,7 +20,7 @@ COLLECTIVE = gated(r"torch[\\/]distributed[\\/](?:distributed_c10d|c10d_logger)\
 
 
 class Earliest(NamedTuple):
-    """``tied`` are those of which none is surely later than another, in reading order; ``reason`` tells how."""
+    """``tied`` are those of which none is surely later than another; ``reason`` tells how the one is known."""
 
     tied: tuple[Failure, ...]
     reason: str | None
@@ -39,6 +39,7 @@ def earliest(failures: Sequence[Failure], case: Case) -> Earliest:
     tied = _one_a_rank(left or list(failures))
     if len(tied) > 1:
         tied = [each for each in tied if not _in_collective(each)] or tied
+        tied.sort(key=lambda each: _standing(each, tied))
     return Earliest(tuple(tied), _reason(tied, failures, stamps, case))
 
 
@@ -94,6 +95,13 @@ def _one_a_rank(failures: list[Failure]) -> list[Failure]:
         rank = each.owner.rank
         first.setdefault(rank if rank is not None else ("stream", each.lines[0].stream), each)
     return list(first.values())
+
+
+def _standing(failure: Failure, tied: list[Failure]) -> tuple[int, bool, str, str, str, int]:
+    """The class of most ranks first. Who wrote earlier must not decide what is said, so long as anything else can."""
+    block, id_ = failure.block, failure.signature.id
+    alike = sum(each.signature.id == id_ for each in tied)
+    return -alike, not failure.known, id_, block.type if block else "", block.message if block else "", failure.order
 
 
 def _in_collective(failure: Failure) -> bool:
