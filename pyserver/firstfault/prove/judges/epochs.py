@@ -69,6 +69,7 @@ def _windows_of_an_epoch(measured: Measured) -> int:
 def short_window(measured: Measured) -> Iterator[Verdict]:
     """GA202: fewer micro-batches, and still divided by the full number."""
     windows = [window for window in measured.regular if terms(window)]
+    windows = [window for window in windows if window.parts[0].optimizer == windows[-1].parts[0].optimizer]
     k = usual_length(windows)
     short = [window for window in windows[1:] if window.length < k]
     full = [window for window in windows if window.length == k]

@@ -120,6 +120,8 @@ class _Ledger:
         self.record.event("update")
 
     def schedule(self, scheduler: Any, *_: Any) -> None:
+        if getattr(scheduler, "last_epoch", 0) == -1:
+            return  # its constructor takes the first step
         self.record.event("schedule", scheduler=type(scheduler).__name__, length=_length(scheduler))
 
     def forward(self, model: Any, *_: Any) -> None:
