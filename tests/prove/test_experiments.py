@@ -83,6 +83,29 @@ def accumulate(model, micro_batches):
 """
 CONTRASTIVE = PAIRS.replace("LOSS", 'F.cross_entropy(scores / 0.1, torch.arange(len(scores)), reduction="sum")')
 EACH_PAIR = PAIRS.replace("LOSS", "(1 - scores.diagonal()).sum()")
+PENALTY = """
+def penalty(model):
+    return 0.01 * sum(each.square().sum() for each in model.parameters())
+
+
+def objective(model, batch):
+    tokens, labels = batch
+    targets = (labels != -100).sum()
+    return total(model, tokens, labels) + targets * penalty(model), targets
+
+
+def accumulate(model, micro_batches):
+    targets = sum((labels != -100).sum() for _, labels in micro_batches)
+    for tokens, labels in micro_batches:
+        (total(model, tokens, labels) / targets + penalty(model) SCALE).backward()
+"""
+GROWING = """
+def accumulate(model, micro_batches):
+    targets, more = sum((labels != -100).sum() for _, labels in micro_batches), (len(micro_batches) - 1) ** 2
+    for tokens, labels in micro_batches:
+        penalty = more * sum(each.square().sum() for each in model.parameters())
+        (total(model, tokens, labels) / targets + penalty).backward()
+"""
 STEPPING = """
 import functools
 
@@ -122,6 +145,8 @@ TABLE = [
     ("common-mode", SHIFTED_BY_THE_MODEL.replace("COUNTED", "labels"),
      SHIFTED_BY_THE_MODEL.replace("COUNTED", "labels[:, 1:]")),
     ("common-mode", ALL_AT_WRONG_COUNT, ""),
+    ("repeated-term", PENALTY.replace("SCALE", ""), PENALTY.replace("SCALE", "/ len(micro_batches)")),
+    ("other", GROWING, ""),
     ("coupled-loss", CONTRASTIVE, EACH_PAIR),
     ("loop-fault", stepping("i % steps == 0"), stepping()),
     ("loop-fault", stepping("True"), stepping()),
@@ -478,3 +503,26 @@ def test_recomputation_sees_the_same_dropout(tmp_path):
     """
     assert proved(tmp_path, TAGGER, recomputed).verdict == "no-fault"
     assert codes(proved(tmp_path, TAGGER, recomputed, MEAN_OF_MEANS)) == ["token-denominator"]
+
+
+def test_a_mean_of_samples_is_no_fault_where_samples_are_what_is_meant(tmp_path):
+    ctc = """
+    def build():
+        return nn.Linear(6, 9)
+
+    def batch(n):
+        return torch.randn(n, 20, 6), torch.randint(1, 9, (n, 8)), torch.tensor([3, 5, 2, 7, 4, 6, 1, 8][:n])
+
+    def loss(model, sounds, letters, lengths, reduction):
+        scores = F.log_softmax(model(sounds), -1).transpose(0, 1)
+        return F.ctc_loss(scores, letters, torch.full((len(sounds),), 20), lengths, reduction=reduction)
+
+    def objective(model, batch):
+        return (loss(model, *batch, "none") / batch[2]).sum(), len(batch[2])
+
+    def accumulate(model, micro_batches):
+        for batch in micro_batches:
+            (loss(model, *batch, "mean") / len(micro_batches)).backward()
+    """
+    found = proved(tmp_path, TAGGER, ctc)
+    assert (found.verdict, found.missing) == ("no-fault", []) and found.measured["variable"]["B/C"]["error"] < 1e-14

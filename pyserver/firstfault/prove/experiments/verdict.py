@@ -15,6 +15,7 @@ from firstfault.prove.experiments.signature import (
     Measured,
     Missing,
     counts,
+    is_factor,
     limits_of,
     number,
     scale_fault,
@@ -125,7 +126,7 @@ def _window(measured: Measured, limits: Limits, against: str) -> Iterator[Findin
         return
     if even is not None and limits.apart(even[f"B/{against}"]["error"]):
         if not limits.same(even["rescaled"][against]):
-            yield _other_variance(even, limits, against)
+            yield _repeated_term(measured, limits, against) or _other_variance(even, limits, against)
             return
         yield scale_fault(even[f"B/{against}"]["ratio"], measured["micro_batches"], against, limits)
     yield from _denominator(measured, limits, against)
@@ -151,6 +152,21 @@ def _lost_fault(data: Measured, lost: list[int]) -> Fault:
     return Fault("loop-fault", "The step does not hold the whole window", ("GA203", "GA201"), reason)
 
 
+def _repeated_term(measured: Measured, limits: Limits, against: str) -> Fault | None:
+    """A term without targets, a penalty, is in the gradient as often as there are micro-batches."""
+    growth, size = measured["growth"], measured["micro_batches"]
+    if not growth or growth["error"] is None or 1 - growth["cosine"] > 1e-6:
+        return None
+    if not is_factor(growth["ratio"], size - 1, limits):
+        return None
+    reason = (
+        f"On the control {size} micro-batches add {number(growth['ratio'])} times what two add, in one direction: "
+        f"a term is counted once for each micro-batch. B differs from {against} by "
+        f"{number(measured['uniform'][f'B/{against}']['error'])}."
+    )
+    return Fault("repeated-term", "A term of the loss is not divided by the micro-batches", ("GA107",), reason)
+
+
 def _other_variance(even: Measured, limits: Limits, against: str) -> Finding:
     """B points elsewhere although every micro-batch counts the same, BatchNorm is frozen and dropout is off."""
     pair = even[f"B/{against}"]
@@ -165,6 +181,9 @@ def _other_variance(even: Measured, limits: Limits, against: str) -> Finding:
     if even["additive"] is None and explained and even["counts"] is not None:
         reason = f"{off}, though it is the fair mean of the micro-batches: samples of one batch depend on each other."
         return _coupled(reason)
+    if even["additive"] is not None and limits.same(even["additive"]) and limits.same(even["A/C"]["error"]):
+        reason = f"{off}, while all samples at once give C. No known signature fits: look at what the loop adds."
+        return Fault("other", "The accumulated gradient is not that of the objective", (), reason)
     return Missing(f"{off}, and none of the known signatures fits.", "Add objective(model, batch) and uniform(n).")
 
 
@@ -211,8 +230,9 @@ def _denominator_reason(uneven: Measured, even: Measured | None, off: float, aga
 
 def _untested(measured: Measured, differ: bool) -> Iterator[Finding]:
     found = measured["variable"]["counts"]
-    if differ or not measured["counts_can_vary"]:
-        return  # different counts were compared, or there is nothing in a batch that could make them differ
+    per_sample = measured["samples"] / measured["micro_batches"]
+    if differ or not measured["counts_can_vary"] or (found is not None and all(each == per_sample for each in found)):
+        return  # different counts were compared; or every sample is one target, or nothing could make them differ
     if found is None:
         yield Missing("It is not known what the loss divides by.", "Add objective(model, batch) -> (sum, count).")
         return

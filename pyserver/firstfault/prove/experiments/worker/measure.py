@@ -19,7 +19,7 @@ from firstfault.prove.experiments.worker.control import Left, batchnorms, undist
 from firstfault.prove.experiments.worker.data import counts_can_vary
 from firstfault.prove.experiments.worker.objective import Objective, Reference, recognised, reference
 from firstfault.prove.experiments.worker.protocol import ProbeFault, load
-from firstfault.prove.experiments.worker.samples import Samples, controls, variable
+from firstfault.prove.experiments.worker.samples import Samples, controls, halves, variable
 from firstfault.prove.experiments.worker.trial import Leg, Trial, run
 
 Wrap = Callable[[Any], Any]
@@ -86,6 +86,7 @@ def measure(plan: Plan, wrap: Wrap | None = None) -> dict[str, Any]:
             "noise": _noise(trial, given, at_once),
             "variable": _compared(trial, uneven, scale),
             "uniform": _compared(trial, even, scale) if even else None,
+            "growth": _growth(trial, even, plan) if even else None,
             "batchnorm": _batchnorm(trial, given, even, scale),
             "dropout": _dropout(trial, even or uneven, scale),
             "ledger": _ledger(uneven),
@@ -213,6 +214,15 @@ def _compared(trial: Trial, legs: Legs, scale: Scale) -> dict[str, Any]:
         answer["rescaled"]["C"] = compare.error(found / (scale["C"] or 1.0), legs.wanted.gradient)
         answer["additive"] = compare.error(legs.wanted.summed, legs.wanted.gradient)
     return answer
+
+
+def _growth(trial: Trial, even: Legs, plan: Plan) -> dict[str, Any] | None:
+    """What more micro-batches add: of a term that each of them counts anew, as much each time and in one direction."""
+    parts = halves(even.samples, plan.samples)
+    if parts is None or plan.micro_batches < 3:
+        return None
+    added = even.in_parts.gradient - even.at_once.gradient
+    return compare.pair(added, run(trial, parts).gradient - even.at_once.gradient, [])
 
 
 def _batchnorm(trial: Trial, given: Samples, even: Legs | None, scale: Scale) -> dict[str, Any] | None:

@@ -41,6 +41,13 @@ def controls(probe: Probe, given: Samples, count: int, parts: int, source: int =
     yield Samples("repeated", *_repeated(probe, given, count, parts, source))
 
 
+def halves(samples: Samples, count: int) -> list[Any] | None:
+    """The same samples in two parts, where they can be cut by rows."""
+    if samples.listed is not None or count % 2:
+        return None
+    return [rows(samples.whole, range(at, at + count // 2), count) for at in (0, count // 2)]
+
+
 def _cut(probe: Probe, name: str, batch: Any, count: int, parts: int) -> Samples:
     # A script's own collate() may stand in the probe while batch() calls it already.
     if probe.collate is None or not isinstance(batch, list) or len(batch) != count:
