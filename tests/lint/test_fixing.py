@@ -11,8 +11,11 @@ from pathlib import Path
 import pytest
 from faulty import HEAD, LOOP, SCRIPT, notebook, notebook_text
 
+from firstfault.lint import Finding, Fix
 from firstfault.lint.check import check_paths
+from firstfault.lint.fixing import SAFE, Lint, applied, fixed
 from firstfault.lint.notebook_file import line_of, replaced, sources
+from firstfault.text import Edit, LineTable, Position, Span
 
 NORM = """\
 import torch
@@ -212,3 +215,51 @@ def test_the_lines_of_a_notebook_are_found_in_its_file() -> None:
         assert json.dumps(line)[1:-1] in text.split("\n")[line_of(text, source, number) - 1]
     assert replaced(text, {2: LOOP, 1: HEAD}) == text
     assert replaced(text, {1: ""}).count('"source": []') == 1
+
+
+def test_each_line_of_a_notebook_keeps_its_letters(tmp_path: Path) -> None:
+    text = json.dumps(notebook(HEAD, LOOP + "A = 'Grüße'\nB = 'escaped'\n"), ensure_ascii=False, indent=1)
+    fixed = fixed_notebook(tmp_path, text.replace("escaped", "\\u00fc\\/"))
+    assert "Grüße" in fixed and "'\\u00fc\\/'" in fixed
+
+
+# ------------------------------------------------------------------------------------------ which fixes hold
+
+
+def lint_by_word(fixes: dict[str, str]) -> Lint:
+    """A lint that finds each word of ``fixes`` wherever it stands, and offers to put another in its place."""
+
+    def lint(text: str) -> list[Finding]:
+        table = LineTable(text)
+        spans = [(word, match.span()) for word in fixes for match in re.finditer(rf"\b{word}\b", text)]
+        return [finding(word, Span(table.position(start), table.position(end))) for word, (start, end) in spans]
+
+    def finding(word: str, span: Span) -> Finding:
+        fix = Fix("Replace it", "safe", (Edit(span, fixes[word]),))
+        return Finding(word, word, "a.py", span, "error", "wrong", "", fixes=(fix,))
+
+    return lint
+
+
+@pytest.mark.parametrize(
+    ("fixes", "text", "after"),
+    [
+        ({"bad": "good"}, "bad = bad\n", "good = good\n"),
+        ({"bad": "worse", "worse": "bad"}, "bad = 1\n", "bad = 1\n"),  # a circle
+        ({"bad": "worse + worse", "worse": ""}, "x = bad\n", "x = bad\n"),  # one goes, two come
+        ({"bad": "("}, "x = bad\n", "x = bad\n"),  # it no longer parses
+        ({"bad": "bad"}, "x = bad\n", "x = bad\n"),  # nothing changes
+        ({"bad": "(", "poor": "good"}, "x = bad, poor\n", "x = bad, good\n"),  # the others are still applied
+    ],
+)
+def test_a_fix_is_kept_only_where_it_holds(fixes: dict[str, str], text: str, after: str) -> None:
+    result = fixed(text, "a.py", lint_by_word(fixes), SAFE)
+    assert result.text == after and bool(result.fixed) == (after != text)
+    assert fixed(after, "a.py", lint_by_word(fixes), SAFE).text == after
+
+
+def test_edits_that_overlap_are_no_fix() -> None:
+    span = Span(Position(1, 1), Position(1, 4))
+    both = Fix("Twice", "safe", (Edit(span, "a"), Edit(Span(Position(1, 2), Position(1, 5)), "b")))
+    assert applied("x = 1\n", both, None) is None
+    assert applied("x = 1\n", Fix("Far", "safe", (Edit(Span(Position(9, 1), Position(9, 1)), "a"),)), None) is None
