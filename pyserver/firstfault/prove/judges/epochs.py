@@ -15,9 +15,13 @@ def leftover(measured: Measured) -> Iterator[Verdict]:
     """GA201: micro-batches that no step used, or that entered the first step of the next epoch."""
     stepped = [part for window in measured.complete for part in window.parts]
     open_ = [part for window in measured.windows for part in window.parts if not part.stepped and part.micro_batches]
+    usual = usual_length(measured.regular)
     mixed = [part for part in stepped if part.restarts]
-    if mixed:
-        yield Verdict("GA201", "proven", _mixed(mixed[0]))
+    odd = [part for part in mixed if _cleared(part) or len(part.micro_batches) > usual > 0]
+    if odd:
+        yield Verdict("GA201", "proven", _mixed(odd[0]))
+    elif mixed:
+        yield _across(mixed[0], usual)
     elif measured.finished and stepped and open_ and len(open_[0].micro_batches) <= usual_length(measured.complete):
         message = (
             f"The script ended with {_micro_batches(len(open_[0].micro_batches))} that no step used; the steps before "
@@ -28,10 +32,23 @@ def leftover(measured: Measured) -> Iterator[Verdict]:
         yield _no_leftover(measured, stepped)
 
 
+def _cleared(part: Part) -> bool:
+    return part.micro_batches[part.restarts[-1].after - 1].dropped
+
+
+def _across(part: Part, usual: int) -> Verdict:
+    if not usual:
+        return Verdict("GA201", "not measured", "No window lay within one epoch, so the usual number is not known.")
+    message = (
+        f"A loader began anew inside of a window, which holds {_micro_batches(len(part.micro_batches))} as others do."
+    )
+    return Verdict("GA201", "refuted", message)
+
+
 def _mixed(part: Part) -> str:
     at = part.restarts[-1].after
     k = len(part.micro_batches)
-    if part.micro_batches[at - 1].dropped:
+    if _cleared(part):
         return f"{_micro_batches(at)} at the end of an epoch reached no step: their gradients were cleared."
     return f"A window holds {_micro_batches(at)} of one epoch and {k - at} of the next."
 
