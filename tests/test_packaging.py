@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import venv
@@ -75,3 +76,12 @@ def test_the_installed_command_diagnoses_with_the_packaged_library(installed):
 
 def test_the_extension_has_the_version_of_the_package():
     assert json.loads((ROOT / "package.json").read_text(encoding="utf-8"))["version"] == __version__
+
+
+def test_the_extension_bundles_what_the_package_needs():
+    """But for ``regex``, which is compiled and which the package can do without."""
+    pins = re.findall(r'^    "([\w-]+==[\w.]+)', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    dependencies = pins[: next(at for at, pin in enumerate(pins) if pin.startswith("hatchling"))]
+    bundled = (ROOT / "extension" / "bundle.mjs").read_text(encoding="utf-8")
+    assert {each.partition("==")[0] for each in dependencies} == {"pygls", "lsprotocol", "regex", "tomli"}
+    assert [each for each in dependencies if f'"{each}"' not in bundled] == [dependencies[2]]

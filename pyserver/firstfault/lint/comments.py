@@ -11,7 +11,7 @@ import tokenize
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from firstfault.lint.script import Script
+from firstfault.lint.script import Script, per_script
 from firstfault.text import Position, Span
 
 _MARK = re.compile(
@@ -67,14 +67,21 @@ def _codes(match: "re.Match[str]") -> Iterator[Code]:
 
 def _is_comment(script: Script, offset: int) -> bool:
     place = script.table.position(offset)
-    for node in script.nodes(ast.JoinedStr, ast.Constant):
-        if isinstance(node, ast.Constant) and not isinstance(node.value, (str, bytes)):
-            continue
-        if node.lineno <= place.line <= (node.end_lineno or node.lineno):
-            span = script.span(node)
-            if span.start <= place < span.end:
-                return _is_between_parts(script, span, place)
+    for node in _strings_by_line(script).get(place.line, ()):
+        span = script.span(node)
+        if span.start <= place < span.end:
+            return _is_between_parts(script, span, place)
     return True
+
+
+@per_script
+def _strings_by_line(script: Script) -> dict[int, list[ast.expr]]:
+    found: dict[int, list[ast.expr]] = {}
+    for node in script.nodes(ast.JoinedStr, ast.Constant):
+        if isinstance(node, ast.JoinedStr) or isinstance(getattr(node, "value", None), (str, bytes)):
+            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1):
+                found.setdefault(line, []).append(node)
+    return found
 
 
 def _is_between_parts(script: Script, span: Span, place: Position) -> bool:

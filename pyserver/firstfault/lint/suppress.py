@@ -12,7 +12,7 @@ from typing import NamedTuple
 from firstfault.lint.comments import Code, Mark, marks
 from firstfault.lint.config import UNUSED_IGNORE, Config, is_known, near_rule
 from firstfault.lint.rule import Finding, Fix
-from firstfault.lint.script import Script
+from firstfault.lint.script import Script, per_script
 from firstfault.text import Edit, Span
 
 _OWN = "firstfault:"
@@ -54,8 +54,17 @@ def _statement_below(script: Script, line: int) -> ast.stmt | None:
     below = line + 1
     while below < len(script.table.starts) and _is_idle(script.line_text(below)):
         below += 1
-    begins = [each for each in script.walk(script.tree) if isinstance(each, ast.stmt) and _first_line(each) == below]
-    return max(begins, key=lambda each: each.end_lineno or 0, default=None)
+    return _statements(script).get(below)
+
+
+@per_script
+def _statements(script: Script) -> dict[int, ast.stmt]:
+    """The outermost statement that begins in a line."""
+    found: dict[int, ast.stmt] = {}
+    for each in script.walk(script.tree):
+        if isinstance(each, ast.stmt):
+            found.setdefault(_first_line(each), each)
+    return found
 
 
 def _is_idle(line: str) -> bool:
