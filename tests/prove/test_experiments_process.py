@@ -179,6 +179,22 @@ def test_two_ranks_of_120_and_40_tokens(forks, tmp_path, gather, factor, code):
         assert found.ranked["variable"]["error"] < 1e-14
 
 
+def test_ranks_that_do_not_share_their_gradients_are_told(forks, tmp_path):
+    alone = """
+
+def accumulate(model, micro_batches):
+    targets = sum((labels != -100).sum() for _, labels in micro_batches)
+    dist.all_reduce(targets)
+    for place, (tokens, labels) in enumerate(micro_batches):
+        model.require_backward_grad_sync = place == 0
+        (total(model, tokens, labels) * dist.get_world_size() / targets).backward()
+"""
+    probe = tmp_path / "probe.py"
+    probe.write_text("import torch.distributed as dist\n" + TAGGER + alone, encoding="utf-8")
+    found = prove(Setting(str(probe), sys.executable, micro_batches=2, samples=8, ranks=2, timeout=120.0))
+    assert [fault.code for fault in found.faults] == ["ranks-apart"], found
+
+
 def test_a_rank_that_dies_ends_the_others(forks, tmp_path):
     rank_one_dies = "os._exit(5) if dist.get_rank() else dist.get_world_size() == 1 or time.sleep(600)"
     source = "import os, time\n" + TAGGER + RANKS.replace("GATHER", rank_one_dies).replace("FACTOR", "")

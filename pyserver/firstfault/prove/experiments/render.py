@@ -1,4 +1,14 @@
-"""A verdict as text for a terminal, and as JSON (``schema: 1``)."""
+"""A verdict as text for a terminal, and as JSON:
+
+    {"schema": 1, "verdict": "fault" | "no-fault" | "inconclusive",
+     "faults": [{"code": "token-denominator", "title": "", "rules": ["GA101"], "reason": "with its numbers"}],
+     "missing": [{"fact": "", "how": ""}], "notes": [""], "limits": {"equal": 1e-12, "different": 1e-08},
+     "measured": {"variable": {"counts": [10, 90], "shares": [0.5, 0.5], "B/C": {"error": 1.35, "ratio": 1.62,
+                  "cosine": 0.56, "worst": {"name": "head.weight", "share": 1.23}}, ...}, "uniform": {...}, ...},
+     "ranked": {...} | null}
+
+An experiment that could not run has ``verdict: inconclusive``, and ``refused`` and ``trace`` in the place of numbers.
+"""
 
 from collections.abc import Iterator
 from typing import Any
