@@ -12,8 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from measuring import Warm, warm
 
-from firstfault.commands.joining import join, right
-from firstfault.commands.measure import findings_of
+from firstfault.measuring import findings_of, join, right
 from firstfault.prove.measured import Measured, Window, measured
 from firstfault.prove.messages import Plan, received, this_host
 from firstfault.prove.picture import to_svg

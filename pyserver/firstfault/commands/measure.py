@@ -1,11 +1,9 @@
 """``firstfault measure -- python train.py ARGS...``: runs the command with probes on, and judges what they saw."""
 
-import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from firstfault.terminal import refuse, write
@@ -13,9 +11,7 @@ from firstfault.terminal import refuse, write
 if TYPE_CHECKING:
     import argparse
 
-    from firstfault.lint import Finding
     from firstfault.prove.measured import Measured
-    from firstfault.prove.verdict import Verdict
 
 _BEFORE = """\
 firstfault: running {command}
@@ -41,13 +37,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 def run(arguments: "argparse.Namespace") -> int:
     if arguments.windows < 1 or arguments.timeout <= 0:
         return refuse("--windows and --timeout must be greater than 0.")
+    from firstfault.measuring import findings_of, join, measure, right
+    from firstfault.prove.render import json_text, to_text
+
     findings = findings_of(arguments.command)
     say_before(arguments.command, arguments.windows)
     with ended_by_signals():
-        measured, found = measure(arguments.command, arguments.windows, arguments.timeout)
-    from firstfault.commands.joining import join, right
-    from firstfault.prove.render import json_text, to_text
-
+        # What the script prints goes to standard error, so that standard output is the answer alone.
+        measured, found = measure(arguments.command, arguments.windows, arguments.timeout, output=sys.stderr.fileno())
     judged = join(findings, found, measured)
     if arguments.picture and not _draw(arguments.picture, measured):
         return 2
@@ -70,26 +67,6 @@ def _draw(path: str, measured: "Measured") -> bool:
         refuse(f"The picture could not be written: {path}: {error.strerror}.")
         return False
     return True
-
-
-def measure(command: Sequence[str], windows: int, timeout: float) -> "tuple[Measured, list[Verdict]]":
-    """Run a command; what the script prints goes to standard error, so that standard output is the answer alone."""
-    from firstfault.prove.measured import measured
-    from firstfault.prove.runner import run as run_command
-    from firstfault.prove.verdict import verdicts
-
-    answer = run_command(command, windows, timeout, output=sys.stderr.fileno())
-    values = measured(answer.ended, answer.processes, answer.finished)
-    return values, verdicts(values)
-
-
-def findings_of(command: Sequence[str]) -> "list[Finding]":
-    """What the lint says of the scripts that the command names."""
-    from firstfault.lint.check import check_paths
-
-    modules = [name.replace(".", os.sep) + ".py" for flag, name in pairwise(command) if flag == "-m"]
-    scripts = [each for each in (*command, *modules) if each.endswith(".py") and os.path.isfile(each)]
-    return [each for each in check_paths(scripts).findings if each.code[:2] in ("GA", "BN", "CL")]
 
 
 def say_before(command: Sequence[str], windows: int) -> None:

@@ -36,13 +36,15 @@ def run(arguments: "argparse.Namespace") -> int:
 
 
 def _side(name: str, command: list[str], timeout: float) -> "Side":
-    from firstfault.commands.joining import join
-    from firstfault.commands.measure import ended_by_signals, findings_of, measure, say_before
+    import sys
+
+    from firstfault.commands.measure import ended_by_signals, say_before
+    from firstfault.measuring import findings_of, join, measure
     from firstfault.prove.experiments.two_runs import Proven, side
 
     findings = findings_of(command)
     say_before(command, 1)
     with ended_by_signals():
-        measured, found = measure(command, 1, timeout)
+        measured, found = measure(command, 1, timeout, output=sys.stderr.fileno())
     judged = [each for each in join(findings, found, measured) if each.state == "proven"]
     return side(name, shlex.join(command), measured, [Proven(each.code, each.name, each.message) for each in judged])

@@ -39,12 +39,13 @@ def run(
     env: Mapping[str, str] | None = None,
     output: int | IO[bytes] = subprocess.DEVNULL,
     cancelled: Callable[[], bool] = lambda: False,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Run a command until it has sent its windows, or as long as it is allowed to."""
+    """Run a command until it has sent its windows, or as long as it is allowed to. ``say`` is told how far it is."""
     folder = tempfile.mkdtemp(prefix="firstfault-")
     try:
         write_plan(Plan(folder, windows, os.getpid(), this_host()))
-        return _run(list(command), folder, windows, timeout, cwd, env, output, cancelled)
+        return _run(list(command), folder, windows, timeout, cwd, env, output, _Watched(cancelled, say, windows))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -57,7 +58,7 @@ def _run(
     cwd: str | None,
     env: Mapping[str, str] | None,
     output: int | IO[bytes],
-    cancelled: Callable[[], bool],
+    watched: "_Watched",
 ) -> Run:
     try:
         process = subprocess.Popen(
@@ -73,7 +74,7 @@ def _run(
         why = getattr(error, "strerror", None) or error
         return Run(f"The command could not be started: {command[0]}: {why}.", [])
     try:
-        reason = _wait(process, folder, timeout, cancelled)
+        reason = _wait(process, folder, timeout, watched)
     finally:  # also where the caller is interrupted
         end_tree(process.pid, process.poll() is not None, folder, [each.pid for each in received(folder)])
         process.wait()
@@ -88,7 +89,18 @@ def _environment(base: Mapping[str, str], folder: str) -> dict[str, str]:
     return {**base, "PYTHONPATH": f"{INJECT}{os.pathsep}{path}" if path else INJECT, VARIABLE: folder}
 
 
-def _wait(process: "subprocess.Popen[bytes]", folder: str, timeout: float, cancelled: Callable[[], bool]) -> str:
+class _Watched(NamedTuple):
+    """Whoever waits for the run: may end it, and wants to know how far it is."""
+
+    cancelled: Callable[[], bool]
+    say: Callable[[str], None]
+    windows: int
+
+    def tell(self, processes: list[Process]) -> None:
+        self.say(_stage([each for process in processes for each in process.messages], self.windows))
+
+
+def _wait(process: "subprocess.Popen[bytes]", folder: str, timeout: float, watched: _Watched) -> str:
     """Why waiting ended: exited, cancelled, timeout, or stuck after the last window."""
     deadline = time.monotonic() + timeout
     leave = None
@@ -99,9 +111,11 @@ def _wait(process: "subprocess.Popen[bytes]", folder: str, timeout: float, cance
         except subprocess.TimeoutExpired:
             pass
         now = time.monotonic()
-        if cancelled():
+        if watched.cancelled():
             return "cancelled"
-        if leave is None and _all_done(received(folder)):
+        processes = received(folder)
+        watched.tell(processes)
+        if leave is None and _all_done(processes):
             leave = now + _LEAVE
         if leave is not None and now > leave:
             return "stuck"
@@ -113,6 +127,22 @@ def _all_done(processes: list[Process]) -> bool:
     messages = [each for process in processes for each in process.messages]
     ranks = max((each.get("world", 1) for each in messages if each["kind"] == "window"), default=1)
     return len([each for each in messages if each["kind"] == "done"]) >= int(ranks)
+
+
+# -------------------------------------------------------------------------------------- how far it is, in a few words
+
+
+def _stage(messages: list[Message], windows: int) -> str:
+    if any(each["kind"] == "done" for each in messages):
+        return "Ending the run"
+    closed = len(_closed(messages))
+    backwards = [each for each in messages if each["kind"] == "progress" and each.get("window", 0) >= closed]
+    if closed or backwards:
+        return f"Window {min(closed + 1, windows)} of {windows}"
+    kinds = {each["kind"] for each in messages}
+    if "torch" in kinds:
+        return "Waiting for the first backward"
+    return "Waiting for torch to be imported" if "python" in kinds else "Starting"
 
 
 # -------------------------------------------------------------------------------------------- how it ended, in words
