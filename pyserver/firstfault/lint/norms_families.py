@@ -49,10 +49,13 @@ def has_batch_norm(family: str) -> bool:
 
 
 def _families(script: Script) -> Iterator[BatchNorm]:
+    has_smp = "segmentation_models_pytorch" in script.source
     for call in script.nodes(ast.Call):
         named = model_name(script, call)
         words = _strings(script, named) if isinstance(named, ast.expr) else [named] if named else []
-        name = next((each for each in words if has_batch_norm(each)), None) or _decoder(script, call)
+        name = next((each for each in words if has_batch_norm(each)), None) or (
+            _decoder(script, call) if has_smp else None
+        )
         if name is not None and not has_own_norm(script, call) and may_be_reached(script, call):
             yield BatchNorm(call, "family", name)
 
