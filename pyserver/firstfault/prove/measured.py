@@ -84,6 +84,15 @@ class Part(NamedTuple):
         """A loader that is run through anew in the middle of the window: it holds the end of one epoch and more."""
         return [each for each in self.inside("data_begin") if each.details.get("again")]
 
+    @property
+    def accumulated(self) -> int:
+        """Micro-batches as far as it is known that they are some: backward calls of one line, at the same weights.
+        Two losses with a backward each, or the two passes of sharpness-aware training, are none."""
+        if any(each.values.get("moved") for each in self.micro_batches):
+            return 1
+        places = [(each.file, each.line) for each in self.micro_batches]
+        return max(map(places.count, places), default=0)
+
     def named(self, *names: str) -> list[Event]:
         return [each for each in self.events if each.name in names]
 

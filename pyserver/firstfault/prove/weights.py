@@ -73,13 +73,14 @@ class Term(NamedTuple):
 
 def terms(window: Window) -> list[Term]:
     """The losses of a window, by the line that calls them. One whose weights are all zero brings nothing."""
-    rows: dict[tuple[str, int, str, int, int], list[Row]] = {}
+    rows: dict[tuple[str, int, object], list[Row]] = {}
     for part in window.parts:
         for number, micro_batch in enumerate(part.micro_batches):
-            calls: Counter[tuple[str, int]] = Counter()
+            calls: Counter[tuple[str, int, str]] = Counter()
             for loss in micro_batch.losses:
-                calls[loss.file, loss.line] += 1
-                key = (loss.file, loss.line, micro_batch.file, micro_batch.line, calls[loss.file, loss.line])
+                call = (loss.file, loss.line, loss.kind)
+                calls[call] += 1
+                key = (loss.file, loss.line, (loss.kind, micro_batch.file, micro_batch.line, calls[call]))
                 if loss.counted > 0 and abs(loss.weight) < float("inf"):
                     rows.setdefault(key, []).append(Row(part.rank, number, loss, micro_batch.dropped))
     found = [Term(window, key[0], key[1], tuple(each)) for key, each in rows.items()]

@@ -29,13 +29,13 @@ def batchnorm(measured: Measured) -> Iterator[Verdict]:
         return
     yield _tiny(layers)
     yield _recomputed(layers)
-    yield from _accumulated(layers, len(part.micro_batches))
+    yield from _accumulated(layers, part.accumulated)
 
 
 def _told(part: Part) -> tuple[int, int]:
     """Drift is known from the second batch on: of windows that are alike the later one tells more."""
     layers = part.values.get("batchnorm", [])
-    return len(part.micro_batches), sum(each["drift"] is not None for each in layers)
+    return part.accumulated, sum(each["drift"] is not None for each in layers)
 
 
 def _none(part: Part, windows: int) -> str:
@@ -48,8 +48,8 @@ def _accumulated(layers: list[dict[str, Any]], k: int) -> Iterator[Verdict]:
     """Synchronised over ranks or not: no layer sees more than its micro-batch."""
     plain = [each for each in layers if not each["synchronised"]]
     synchronised = [each for each in layers if each["synchronised"]]
-    if k == 1:
-        why = "Every step had one micro-batch; with accumulation there is more to see."
+    if k == 1 or max(each["batches"] for each in layers) < k:
+        why = "No step had several micro-batches; with accumulation there is more to see."
         yield from (Verdict(code, "not measured", why) for code in ("BN501", "BN504"))
         return
     if plain:

@@ -97,6 +97,10 @@ def cleared_in_window(measured: Measured) -> Iterator[Verdict]:
         why = "The weights change between the backward calls of a step, so these are not the micro-batches of a window."
         yield from (Verdict(code, "not measured", why) for code in ("GA204", "GA205"))
         return
+    if any(part.named("changed") for part in long):
+        why = "The script puts gradients of its own in place of those that backward made."
+        yield from (Verdict(code, "not measured", why) for code in ("GA204", "GA205"))
+        return
     worst = max(long, key=_dropped)
     k, dropped = len(worst.micro_batches), _dropped(worst)
     if not dropped:

@@ -15,7 +15,7 @@ def contrastive(measured: Measured) -> Iterator[Verdict]:
         yield Verdict("CL601", "not measured", why)
         return
     rows = _rows(max(seen, key=lambda part: len(_rows(part))))
-    if len(rows) == 1:
+    if max(part.accumulated for part in seen) == 1:
         yield Verdict(
             "CL601", "not measured", "Every step had one micro-batch; with accumulation there is more to see."
         )

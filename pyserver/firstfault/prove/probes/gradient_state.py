@@ -6,7 +6,7 @@ compared with what they were. Written for each optimizer by its number:
 
     window.values["began"]       {"0": "none" | "kept" | "cleared" | "changed"}  at the first backward of the window
     micro_batch["factor_after"]  {"0": 0.01}  what the script itself multiplied the gradients by after this backward
-    event "cleared"              optimizer=0
+    event "cleared", "changed"   optimizer=0; changed: to others than a multiple of what they were
     event "clip", "unscale"      factor=0.3, what the call multiplied by
 """
 
@@ -64,8 +64,8 @@ class _State:
         """Write down what the script did to the gradients since the last look, in the open window."""
         micro_batches = self.record.window.micro_batches
         for number, state, factor in self._look():
-            if state == "cleared":
-                self.record.event("cleared", optimizer=number)
+            if state in ("cleared", "changed"):
+                self.record.event(state, optimizer=number)
             elif state == "kept" and factor != 1.0 and micro_batches:
                 factors = micro_batches[-1].setdefault("factor_after", {})
                 factors[str(number)] = factors.get(str(number), 1.0) * factor
