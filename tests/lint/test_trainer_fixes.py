@@ -1,6 +1,9 @@
 """The fixes for transformers' Trainer are run through the real one: its gradient before and after them."""
 
+import os
 import re
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -15,6 +18,7 @@ from firstfault.text import apply_edits
 
 transformers = pytest.importorskip("transformers")
 CASES = read_document(Path(__file__).parent / "proofs" / "trainer-fixes.md")
+RANK = Path(__file__).parent / "trainer_rank.py"
 STEPS, LENGTH, WORDS = 4, 12, 60
 VARIABLE, UNIFORM = (3, 9, 2, 6), (6, 6, 6, 6)
 EQUAL, DIFFERENT = 1e-5, 1e-3  # the models compute their losses in single precision
@@ -32,28 +36,43 @@ PLAIN = {
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.heading)
 def test_the_fix_gives_the_gradient_of_the_window(case: Case) -> None:
-    code, number, claim = re.search(r"# rule: (\w+) (\d), claims: (\w+)", case.source).groups()
-    after = _fixed(case.source, code, int(number))
+    code, number, claim = what(case)
+    after = fixed(case.source, code, number)
     if code == "GA405":
         with pytest.raises(TypeError, match="num_items_in_batch"):
-            _error(case.source, UNIFORM)
+            error(case.source, UNIFORM)
     else:
-        assert _error(case.source, UNIFORM) == pytest.approx(STEPS - 1, rel=1e-3), "it is not times the steps before"
-    assert _error(after, UNIFORM) <= EQUAL
+        assert error(case.source, UNIFORM) == pytest.approx(STEPS - 1, rel=1e-3), "it is not times the steps before"
+    assert error(after, UNIFORM) <= EQUAL
     if claim == "exact":
-        assert _error(after, VARIABLE) <= EQUAL
+        assert error(after, VARIABLE) <= EQUAL
     else:
-        assert _error(after, VARIABLE) >= DIFFERENT, "it claims too little"
+        assert error(after, VARIABLE) >= DIFFERENT, "it claims too little"
 
 
-def _fixed(source: str, code: str, number: int) -> str:
+@pytest.mark.slow
+def test_on_two_ranks_the_gradient_is_that_of_all_rows() -> None:
+    run = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(RANK)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    errors = [float(line.split()[0]) for line in done.stdout.splitlines() if re.match(r"\d\.\d+e", line)]
+    assert len(errors) == sum(what(case)[2] == "exact" for case in CASES), done.stderr[-2000:]
+    assert max(errors) <= EQUAL, done.stdout
+
+
+def what(case: Case) -> tuple[str, int, str]:
+    """The rule, the number of its fix, and what the fix claims."""
+    code, number, claim = re.search(r"# rule: (\w+) (\d), claims: (\w+)", case.source).groups()
+    return code, int(number), claim
+
+
+def fixed(source: str, code: str, number: int) -> str:
     requirements = {"/project/requirements.txt": f"transformers=={transformers.__version__}\n"}
     found = lint(source, "/project/train.py", Workspace("/project", requirements))
     (finding,) = [each for each in found if each.code == code]
     return apply_edits(source, finding.fixes[number - 1].edits)
 
 
-def _error(source: str, counts: tuple[int, ...]) -> float:
+def error(source: str, counts: tuple[int, ...]) -> float:
     """The relative error of the gradient that the optimizer gets, against that of the stated objective."""
     torch.manual_seed(0)
     rows = [_row(count) for count in counts for _ in range(2)]
