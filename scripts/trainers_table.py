@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PROBE = ROOT / "scripts" / "trainers_probe.py"
 TABLE = ROOT / "signatures" / "trainers.toml"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 RELEASES = {  # and the accelerate of its time
     "4.45.2": "1.0.1",
     "4.46.3": "1.1.1",
@@ -43,8 +44,8 @@ HEADS = """
 HEADER = """\
 # What transformers' Trainer does to the gradient of a window of micro-batches, measured by running it.
 #
-# Made by scripts/trainers_table.py with torch {torch} on the CPU; do not edit. One mark for each of the releases in
-# `versions`, in their order:
+# Made by scripts/trainers_table.py with torch {torch} and Python {python} on the CPU, where all of these releases run;
+# do not edit. One mark for each of the releases in `versions`, in their order:
 #
 #   1  the gradient is that of the whole window, also over micro-batches that count different numbers of labels
 #   d  the same, and the Trainer divides: the model takes no number of items
@@ -114,7 +115,7 @@ def _table(answers: dict[str, list[Answer]]) -> str:
     measured = sum(marks[-1] not in "-." for marks in heads.values())
     wrong = sum(marks[-1] == "k" for marks in heads.values())
     said = f"{newest}: {measured} classes measured, {wrong} of them k."
-    lines = [HEADER.format(torch=torch.__version__.partition("+")[0], measured=said)]
+    lines = [HEADER.format(torch=torch.__version__.partition("+")[0], python=PYTHON, measured=said)]
     lines += [f"versions = [{', '.join(json.dumps(each) for each in RELEASES)}]", "", "[cases]"]
     lines += [f'{name} = "{marks}"' for name, marks in sorted(cases.items())]
     lines += ["", "[heads]", *(f'{name} = "{marks}"' for name, marks in sorted(heads.items()))]
