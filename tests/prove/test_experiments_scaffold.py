@@ -88,6 +88,14 @@ def test_what_the_script_tells_is_copied_and_the_rest_is_marked():
         assert f" {line}\n" in body, line
 
 
+def test_values_over_several_lines_stay_together():
+    net = "Net(args.width)\n    scale = (\n        2.0\n        if args.wide\n        else 1.0\n    )"
+    source = SCRIPT.replace("Net(args.width)", net).replace("loss.backward()", "(loss * scale).backward()")
+    probe = scaffold(source, "train.py")
+    assert "scale = (2.0\n        if args.wide\n        else 1.0)" in probe
+    ast.parse(probe)
+
+
 @pytest.mark.parametrize("source", ["", "x = (1", "for x in y:\n    print(x)\n", "def f(loss):\n    loss.backward()\n"])
 def test_a_script_without_a_loop_gets_the_bare_frame(source):
     probe = scaffold(source, "train.py")

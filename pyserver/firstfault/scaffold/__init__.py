@@ -20,25 +20,39 @@ _FILL = "FILL IN"
 def scaffold(source: str, path: str) -> str:
     """The text of a probe for a script."""
     script = read_script(source, path)
-    loop = _accumulating(script) if script else None
     name = os.path.basename(path)
-    if script is None or loop is None or not isinstance(loop.node, ast.For):
+    loop = _accumulating(script) if script else None
+    if script is None or loop is None:
         return _frame(name, script is not None)
+    text = _probe(script, loop, name)
+    return text if _parses(text) else _frame(name, parsed=True)
+
+
+def _probe(script: Script, loop: TrainingLoop, name: str) -> str:
     needed = Needed(script, loop.window.size_text if loop.window else "")
     model = model_of(script, loop)
     text = loop_text(script, loop, model, needed)
     build = build_lines(script, loop, model, needed)
     batch = batch_lines(script, loop, needed)
-    return _joined(name, script, loop, needed, [build, batch, _accumulate(model, name, text), objective_lines(loop)])
+    return _joined(name, needed, [build, batch, _accumulate(model, name, text), objective_lines(loop)])
+
+
+def _parses(text: str) -> bool:
+    """Pieces of a text with odd line breaks may not fit together; then the frame is better than what does not run."""
+    try:
+        ast.parse(text)
+    except (SyntaxError, ValueError):
+        return False
+    return True
 
 
 def _accumulating(script: Script) -> TrainingLoop | None:
-    """The first loop that has a window; else the first that runs backward."""
-    loops = training_loops(script)
+    """The first loop over batches that has a window; else the first that runs backward."""
+    loops = [each for each in training_loops(script) if isinstance(each.node, ast.For)]
     return next((each for each in loops if each.window), None) or next(iter(loops), None)
 
 
-def _joined(name: str, script: Script, loop: TrainingLoop, needed: Needed, parts: list[list[str]]) -> str:
+def _joined(name: str, needed: Needed, parts: list[list[str]]) -> str:
     head = [
         f'"""A probe of {name}: `firstfault prove` runs it and compares the gradients of the loop below.',
         "",

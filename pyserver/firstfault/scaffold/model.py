@@ -23,7 +23,12 @@ def build_lines(script: Script, loop: TrainingLoop, model: str, needed: Needed) 
     if made is None or made.value is None:
         return ["def build():", '    raise NotImplementedError("FILL IN: return the model, small")']
     before = needed.by([made.value], made.node, {model})
-    return ["def build():", *(f"    {line}" for line in before), f"    return {script.text(made.value)}"]
+    text = script.text(made.value)
+    return [
+        "def build():",
+        *(f"    {line}" for line in before),
+        f"    return ({text})" if "\n" in text else f"    return {text}",
+    ]
 
 
 def _made(script: Script, loop: TrainingLoop, model: str) -> Binding | None:

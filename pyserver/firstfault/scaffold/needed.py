@@ -83,7 +83,8 @@ class Needed:
         for each in free_names(self.script, [value]):
             if each != name:
                 self._resolve(each, statement, [value], given | {name}, lines)
-        lines[name] = f"{name} = {self.script.text(value)}"
+        text = self.script.text(value)  # without the parentheses that may have held its lines together
+        lines[name] = f"{name} = ({text})" if "\n" in text else f"{name} = {text}"
 
     def _take(self, statement: ast.AST) -> None:
         """A statement of the module, and what it needs itself; options that it reads are left to the user."""
