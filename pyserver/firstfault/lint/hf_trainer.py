@@ -1,8 +1,10 @@
 """How a script uses transformers' Trainer: the classes that derive from it, what they override, what they are given."""
 
 import ast
+import os
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
 from firstfault.lint import trainers
@@ -23,6 +25,7 @@ _CAUSAL = re.compile(r"AutoModelForCausalLM|\w+ForCausalLM|\w+LMHeadModel")
 _AUTO = re.compile(r"AutoModelFor\w+")
 _LOADERS = ("from_pretrained", "from_config", "_from_config")
 _HOPS = 4
+_NEIGHBOURS = 40
 ITEMS = "num_items_in_batch"
 FIRST_ITEMS = (4, 46, 0)  # the release since which the Trainer counts the items of the whole window
 
@@ -148,12 +151,40 @@ def model_of(script: Script, call: ast.Call, workspace: Workspace) -> Instance |
     return instance(script, given, workspace) if given is not None else None
 
 
-def model_for(script: Script, owner: ast.ClassDef, workspace: Workspace) -> Instance | None:
-    """The model that the calls of this script give to a class of it."""
-    for call, made, _ in trainer_calls(script, workspace):
-        if made is not None and any(each is owner for _, each in lineage(script, made, workspace)):
-            return model_of(script, call, workspace)
-    return None
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Where a class is made a Trainer: the script, its model as far as the text tells, its accumulation."""
+
+    script: Script
+    model: Instance | None
+    steps: Steps
+
+
+def use_of(script: Script, owner: ast.ClassDef, workspace: Workspace) -> Use:
+    """The first call of a class, in its own script or in one beside it that imports it."""
+    for call, made, home in trainer_calls(script, workspace):
+        family = lineage(home, made, workspace) if made is not None else []
+        if any(each is owner for _, each in family):
+            return Use(script, model_of(script, call, workspace), accumulation(script))
+    for each in _neighbours(script, owner.name, workspace):
+        for call in each.nodes(ast.Call):
+            if dotted(call.func) == owner.name:
+                return Use(each, model_of(each, call, workspace), accumulation(each))
+    return Use(script, None, accumulation(script))
+
+
+def _neighbours(script: Script, name: str, workspace: Workspace) -> Iterator[Script]:
+    """The scripts of the same folder that import a name from this one."""
+    module = os.path.splitext(os.path.basename(script.path))[0]
+    folder = os.path.abspath(script.folder or ".")
+    paths = {each for each in workspace.overlay if os.path.dirname(each) == folder}
+    with suppress(OSError):
+        paths |= {os.path.join(folder, each) for each in os.listdir(folder)}
+    scripts = sorted(each for each in paths if each.endswith(".py") and each != os.path.abspath(script.path))
+    for path in scripts[:_NEIGHBOURS]:
+        found = workspace.script(path)
+        if found is not None and f".{found.imports.get(name, '')}".endswith(f".{module}.{name}"):
+            yield found
 
 
 def head_name(model: Instance) -> str | None:

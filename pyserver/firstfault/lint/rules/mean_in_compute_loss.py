@@ -70,10 +70,10 @@ one may need another look.
 
 Nothing is reported where the accumulation is 1, where a flag of the Trainer or an overridden `training_step` settles
 who divides, where the method reads `num_items_in_batch` or hands its `**kwargs` on, or where the model is known to
-take no keywords. A model that the script does not show is reported as a warning only if the text speaks of language
-models. The release is read off the interpreter's environment, the project's environment, lock files and requirements;
-where none of them tells, what holds in all releases since 4.46 is reported. Trainers of other libraries (trl and
-others) are not looked at.
+take no keywords. A model that neither the script nor one beside it shows is reported as a warning only if the text
+speaks of language models. The release is read off the interpreter's environment, the project's environment, lock
+files and requirements; where none of them tells, what holds in all releases since 4.46 is reported. Trainers of other
+libraries (trl and others) are not looked at.
 
 ## References
 
@@ -86,18 +86,17 @@ from firstfault.lint.hf_trainer import (
     FIRST_ITEMS,
     ITEMS,
     Override,
-    accumulation,
+    Use,
     concrete_head,
     is_causal,
     items_of,
-    model_for,
     overrides,
     settles_scale,
     takes_items,
+    use_of,
 )
 from firstfault.lint.items_fix import flag_fix, forwarding_fix, model_fix, sum_fix
 from firstfault.lint.loss_override import ReturnedMean, is_per_token, returned_mean
-from firstfault.lint.objects import Instance
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.script import Script
 from firstfault.lint.versions import Release, release
@@ -106,8 +105,6 @@ from firstfault.lint.workspace import Workspace
 
 @rule("GA401")
 def mean_in_compute_loss(script: Script, workspace: Workspace) -> Iterator[Hit]:
-    if accumulation(script).is_one:
-        return
     for override in overrides(script, "compute_loss", workspace):
         if items_of(override.method) is not None and not settles_scale(script, override.owner, workspace):
             found = returned_mean(script, override.method, workspace)
@@ -120,35 +117,33 @@ def _hit(script: Script, override: Override, found: ReturnedMean, workspace: Wor
     where = release("transformers", script, workspace)
     if where is not None and where.high is not None and where.high < FIRST_ITEMS:
         return None
-    model = model_for(script, override.owner, workspace)
-    takes = takes_items(script, model, where)
-    head = concrete_head(script, model) if model else None
+    use = use_of(script, override.owner, workspace)
+    if use.steps.is_one or (use.script is not script and settles_scale(use.script, None, workspace)):
+        return None
+    model = use.model
+    takes = takes_items(use.script, model, where)
+    head = concrete_head(use.script, model) if model else None
     per_token = is_per_token(script, found, head or (model.name if model else None))
-    severity = _severity(script, takes, per_token, model, where)
+    severity = _severity(use, takes, per_token, where)
     if severity is None:
         return None
     fixes = tuple(_fixes(script, override, found, takes, per_token, where))
-    return Hit(
-        script.span(found.place), severity, _message(script, override, found, where), _related(script, where), fixes
-    )
+    return Hit(script.span(found.place), severity, _message(use, override, found, where), _related(use, where), fixes)
 
 
-def _severity(
-    script: Script, takes: bool | None, per_token: bool, model: Instance | None, where: Release | None
-) -> Severity | None:
+def _severity(use: Use, takes: bool | None, per_token: bool, where: Release | None) -> Severity | None:
     """Silent where the Trainer divides, and where neither the model nor the text tells that it does not."""
-    steps = accumulation(script)
     since = where is not None and where.low >= FIRST_ITEMS
     if takes is None:
         return "warning" if per_token else None
     if not takes or (not since and not per_token):
         return None
-    sure = since or (model is not None and is_causal(model))
-    return "error" if steps.is_many and sure else "warning"
+    sure = since or (use.model is not None and is_causal(use.model))
+    return "error" if use.steps.is_many and sure else "warning"
 
 
-def _message(script: Script, override: Override, found: ReturnedMean, where: Release | None) -> str:
-    steps = accumulation(script)
+def _message(use: Use, override: Override, found: ReturnedMean, where: Release | None) -> str:
+    steps = use.steps
     by = f"{steps.value.value:g}" if steps.value is not None and steps.is_many else "`gradient_accumulation_steps`"
     who = (
         f"the Trainer of transformers {where.text}"
@@ -165,9 +160,9 @@ def _message(script: Script, override: Override, found: ReturnedMean, where: Rel
     return f"`{name}` returns {what}; {who} adds such losses up, so the gradient is {by} times too large."
 
 
-def _related(script: Script, where: Release | None) -> tuple[Related, ...]:
-    steps = accumulation(script)
-    found = [Related(script.path, script.line(steps.node), "the accumulation steps")] if steps.node is not None else []
+def _related(use: Use, where: Release | None) -> tuple[Related, ...]:
+    node, home = use.steps.node, use.script
+    found = [Related(home.path, home.line(node), "the accumulation steps")] if node is not None else []
     return (*found, *((Related(where.file, where.line, f"transformers {where.text}"),) if where is not None else ()))
 
 
