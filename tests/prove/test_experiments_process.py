@@ -217,10 +217,13 @@ def test_an_experiment_ends_with_who_asked_for_it(tmp_path):
     body += "    os.rename(PID, PID + '.done')\n    time.sleep(600)\n"
     probe.write_text(OURS + body.replace("PID", repr(str(tmp_path / "pid"))), encoding="utf-8")
     command = [sys.executable, "-m", "firstfault", "prove", str(probe), "--python", sys.executable]
-    asking = subprocess.Popen(command, stderr=subprocess.PIPE)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    asking = subprocess.Popen(command, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": str(temporary)})
     written = tmp_path / "pid.done"
     while not written.exists() and asking.poll() is None:
         time.sleep(0.02)
     asking.kill()  # it has no time to clean up
     asking.communicate()
     assert gone(int(written.read_text(encoding="utf-8")))
+    assert not list(temporary.iterdir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ Send = Callable[[dict[str, Any]], None]
 
 
 def answer(plan: dict[str, Any], rank: int | None, folder: str, send: Send) -> None:
-    threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(os.getppid(), folder), daemon=True).start()
     _tell_where(send)
     wanted = Plan(**{name: plan[name] for name in Plan._fields})
     try:
@@ -41,10 +42,11 @@ def _measured(plan: Plan, rank: int | None, folder: str) -> dict[str, Any]:
         return {"kind": "measured", **measure(plan, wrap)}
 
 
-def _end_with(parent: int) -> None:
+def _end_with(parent: int, folder: str) -> None:
     """Nobody waits for the answer any more once the process that asked is gone."""
     while os.getppid() == parent:
         time.sleep(0.5)
+    shutil.rmtree(folder, ignore_errors=True)
     os._exit(1)
 
 
