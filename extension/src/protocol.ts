@@ -2,6 +2,8 @@
 
 export const DIAGNOSE = "firstfault/diagnose";
 export const EXPLAIN = "firstfault/explain";
+export const MEASURE = "firstfault/measure";
+export const SCAFFOLD = "firstfault/scaffold";
 export const SECTION = "firstfault";
 export const SOURCE = "firstfault";
 export const UNUSED_IGNORE = "unused-ignore";
@@ -102,6 +104,90 @@ export interface Report {
   related: string[];
   read: Read;
   earlier: Attempt[];
+}
+
+/** `command` is run in `cwd` with exactly the environment `env`; without one, with the server's own. The verdicts are shown in the scripts that the command names, and in the document `uri`. */
+export interface MeasureParams {
+  command?: string[];
+  cwd?: string;
+  env?: Record<string, string>;
+  uri?: string;
+  windows?: number;
+  timeout?: number;
+  workDoneToken?: number | string;
+}
+
+export interface MicroBatch {
+  rank: number;
+  number: number;
+  loss: string;
+  reduction: string;
+  file: string;
+  line: number;
+  targets: number;
+  weight: number | null;
+  share: number | null;
+  right_share: number | null;
+  dropped: boolean;
+}
+
+/** `state` says why it does not count, where it does not; `remarks` are sentences for people. */
+export interface Window {
+  index: number;
+  complete: boolean;
+  micro_batches: MicroBatch[];
+  ratio: number | null;
+  mass: number | null;
+  ledger: Record<string, unknown>[];
+  gradient: Record<string, unknown> | null;
+  values: Record<string, unknown>;
+  state: string;
+  remarks: string[];
+}
+
+export interface MeasuredRank {
+  rank: number;
+  pid: number;
+  python: string;
+  torch: string;
+}
+
+export interface Verdict {
+  code: string;
+  name: string;
+  state: "proven" | "refuted" | "not measured";
+  message: string;
+  file: string | null;
+  line: number | null;
+  suspected: boolean;
+}
+
+export interface Note {
+  probe: string;
+  why: string;
+}
+
+/** What `firstfault/measure` answers: the JSON of `firstfault measure`, and what a page shows beside it. `right` names faults that were measured and refuted though nobody suspected them, `picture` is SVG, `printed` the end of what the command printed. */
+export interface Measurement {
+  schema: 1;
+  ended: string;
+  ranks: MeasuredRank[];
+  windows: Window[];
+  verdicts: Verdict[];
+  notes: Note[];
+  right: string[];
+  picture: string;
+  printed: string;
+  command: string[];
+}
+
+export interface ScaffoldParams {
+  uri: string;
+}
+
+export interface ScaffoldResult {
+  text: string;
+  name: string;
 }
 
 export interface CheckSettings {

@@ -20,7 +20,7 @@ def initialize(ls: Server, params: types.InitializeParams) -> None:
     ls.pulls = text_document is not None and text_document.diagnostic is not None
     ls.documents.encoding = str(ls.workspace.position_encoding)
     if params.process_id is not None:
-        watch(params.process_id)
+        watch(params.process_id, ls.end_runs)
 
 
 async def initialized(ls: Server, _: types.InitializedParams) -> None:

@@ -61,7 +61,7 @@ DocumentOf = Callable[[int | None], Document]  # of a cell of the same notebook
 def diagnostic(document: Document, finding: Finding, cells: DocumentOf) -> types.Diagnostic:
     return types.Diagnostic(
         range=document.range(finding.span),
-        message=finding.message,
+        message=f"Proven: {finding.message}" if finding.state == "proven" else finding.message,
         severity=_SEVERITY[finding.severity],
         code=finding.code,
         code_description=types.CodeDescription(href=finding.url) if finding.url else None,

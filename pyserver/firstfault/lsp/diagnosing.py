@@ -5,7 +5,6 @@ is a daemon, so that it never keeps the process alive either.
 """
 
 import asyncio
-import contextlib
 import ctypes
 import logging
 import math
@@ -15,9 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from lsprotocol import types
 from pygls.exceptions import JsonRpcInvalidParams
 
+from firstfault.lsp.progress import Say, announced, on_loop, settle, token_of
 from firstfault.lsp.protocol import Report
 from firstfault.lsp.wire import RequestFailed, Server
 
@@ -26,36 +25,20 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-Say = Callable[[str], None]
-
 
 async def diagnose(ls: Server, params: Any) -> Report:
     from firstfault.library import LibraryError
     from firstfault.logs.source import Unreadable
 
-    text, name, paths, token = _checked(params)
-    say = _progress(ls, token)
-    task = asyncio.current_task()
-    if token is not None and task is not None:
-        ls.diagnoses[token] = task
-    try:
-        return await _in_thread(lambda: _report(text, name, paths, say))
-    except (Unreadable, LibraryError) as error:
-        raise RequestFailed(str(error)) from None
-    finally:
-        if token is not None:
-            ls.diagnoses.pop(token, None)
-            ls.work_done_progress.end(token, types.WorkDoneProgressEnd())
+    text, name, paths = _checked(params)
+    with announced(ls, token_of(params), "Firstfault: diagnosing") as say:
+        try:
+            return await _in_thread(lambda: _report(text, name, paths, say))
+        except (Unreadable, LibraryError) as error:
+            raise RequestFailed(str(error)) from None
 
 
-def cancel(ls: Server, params: types.WorkDoneProgressCancelParams) -> None:
-    """The button of the progress message; ``$/cancelRequest`` comes to the same by another way."""
-    task = ls.diagnoses.get(params.token)
-    if task is not None:
-        task.cancel()
-
-
-def _checked(params: Any) -> tuple[str | None, str, list[str], int | str | None]:
+def _checked(params: Any) -> tuple[str | None, str, list[str]]:
     if not isinstance(params, dict):
         raise JsonRpcInvalidParams("firstfault/diagnose needs {text, name} or {paths}.")
     text, paths, name = params.get("text"), params.get("paths"), params.get("name", "selection")
@@ -65,8 +48,7 @@ def _checked(params: Any) -> tuple[str | None, str, list[str], int | str | None]
         raise JsonRpcInvalidParams("text and name must be strings.")
     if paths is not None and not (isinstance(paths, list) and paths and all(isinstance(each, str) for each in paths)):
         raise JsonRpcInvalidParams("paths must be a list of one or more strings.")
-    token = params.get("workDoneToken")
-    return text, name, paths or [], token if isinstance(token, int | str) else None
+    return text, name, paths or []
 
 
 def _report(text: str | None, name: str, paths: list[str], say: Say) -> Report:
@@ -105,21 +87,6 @@ class _Announced(list["Source"]):
             yield source
 
 
-def _progress(ls: Server, token: int | str | None) -> Say:
-    """Begin the client's progress message; what is returned adds to it, from any thread."""
-    if token is None:
-        return lambda message: None
-    loop, progress = asyncio.get_running_loop(), ls.work_done_progress
-    begin = types.WorkDoneProgressBegin(title="Firstfault: diagnosing", cancellable=True)
-    ls.protocol.notify(types.PROGRESS, types.ProgressParams(token=token, value=begin))
-
-    def report(message: str) -> None:
-        if token in ls.diagnoses:
-            progress.report(token, types.WorkDoneProgressReport(message=message))
-
-    return lambda message: _on_loop(loop, report, message)
-
-
 async def _in_thread(work: Callable[[], Report]) -> Report:
     loop = asyncio.get_running_loop()
     answer: asyncio.Future[Report] = loop.create_future()
@@ -141,25 +108,11 @@ def _run(work: Callable[[], Report], loop: asyncio.AbstractEventLoop, answer: "a
         try:
             report = work()
         except Exception as error:
-            _on_loop(loop, _settle, answer, None, error)
+            on_loop(loop, settle, answer, None, error)
         else:
-            _on_loop(loop, _settle, answer, report, None)
+            on_loop(loop, settle, answer, report, None)
     except _Stopped:
         logger.info("A diagnosis was stopped.")
-
-
-def _settle(answer: "asyncio.Future[Report]", report: Report | None, error: Exception | None) -> None:
-    if answer.done():
-        return
-    if error is not None:
-        answer.set_exception(error)
-    elif report is not None:
-        answer.set_result(report)
-
-
-def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *values: Any) -> None:
-    with contextlib.suppress(RuntimeError):  # The loop has ended, and the process is about to.
-        loop.call_soon_threadsafe(function, *values)
 
 
 def _stop(thread: threading.Thread) -> None:

@@ -1,8 +1,8 @@
 """Diagnostics: pulled by clients that ask, pushed to those that do not, always for the text as it stands now.
 
-Findings are not remembered. A result id names all that goes into them; while it stays the same so does the answer,
-and the client is told *unchanged* without linting again. A text that does not parse is *unchanged* too, so that
-squiggles stay where they are while a line is being typed.
+Findings are not remembered, only what a measurement said of them (``verdicts.py``). A result id names all that goes
+into them; while it stays the same so does the answer, and the client is told *unchanged* without linting again. A text
+that does not parse is *unchanged* too, so that squiggles stay where they are while a line is being typed.
 """
 
 import asyncio
@@ -83,6 +83,14 @@ def repaired(ls: Server, document: Document, whole_notebook: bool) -> dict[str, 
 
 
 def _lint(ls: Server, source: str, path: str, uri: str) -> list[Finding] | None:
+    """With what a measurement of this very text has said of its findings."""
+    found = unmeasured(ls, source, path, uri)
+    if found is None:
+        return None
+    return ls.verdicts.told(path, source, found, projects.config(ls, path, _root(ls, uri)))
+
+
+def unmeasured(ls: Server, source: str, path: str, uri: str) -> list[Finding] | None:
     warm_up()
     from firstfault.lint import lint
     from firstfault.lint.workspace import Workspace, active_environment
@@ -253,5 +261,5 @@ def _result_id(ls: Server, document: Document) -> str:
     others = [f"{each.uri} {each.version}" for each in ls.documents if each is not document]
     path = _path(document.uri, _root(ls, document.uri))
     state = [ls.version, document.uri, document.language, repr(ls.settings), projects.state(path)]
-    state += [str(ls.files_changed), *others, document.text]
+    state += [str(ls.files_changed), str(ls.verdicts.revision), *others, document.text]
     return blake2b("\n".join(state).encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()

@@ -3,14 +3,15 @@
 import os
 import threading
 import time
+from collections.abc import Callable
 
 INTERVAL = 2.0
 
 
-def watch(process_id: int) -> None:
-    """Leave when the process has gone. One that cannot be seen from here (another container) is not watched."""
+def watch(process_id: int, clear: Callable[[], None]) -> None:
+    """Clear up and leave when the process has gone. One that cannot be seen (another container) is not watched."""
     if process_id > 0 and is_alive(process_id):
-        threading.Thread(target=_wait, args=(process_id,), name="parent", daemon=True).start()
+        threading.Thread(target=_wait, args=(process_id, clear), name="parent", daemon=True).start()
 
 
 def is_alive(process_id: int) -> bool:
@@ -25,9 +26,10 @@ def is_alive(process_id: int) -> bool:
     return True
 
 
-def _wait(process_id: int) -> None:
+def _wait(process_id: int, clear: Callable[[], None]) -> None:
     while is_alive(process_id):
         time.sleep(INTERVAL)
+    clear()
     os._exit(1)  # Nothing is left to save, and a thread that waits for standard input would hold up an orderly end.
 
 

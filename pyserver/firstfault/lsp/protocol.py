@@ -4,10 +4,12 @@ Everything else that the server speaks is the Language Server Protocol. The shap
 ``diagnose.report`` in the form that JSON gives them; a test holds the two together.
 """
 
-from typing import Literal, TypedDict
+from typing import Any, Literal, TypedDict
 
 DIAGNOSE = "firstfault/diagnose"
 EXPLAIN = "firstfault/explain"
+MEASURE = "firstfault/measure"
+SCAFFOLD = "firstfault/scaffold"
 
 SECTION = "firstfault"  # of the settings, in the client's configuration
 SOURCE = "firstfault"  # of the diagnostics, as the Problems list shows it
@@ -113,6 +115,100 @@ class Report(TypedDict):
     related: list[str]
     read: Read
     earlier: list[Attempt]
+
+
+class MeasureParams(TypedDict, total=False):
+    """``command`` is run in ``cwd`` with exactly the environment ``env``; without one, with the server's own.
+
+    The verdicts are shown in the scripts that the command names, and in the document ``uri``.
+    """
+
+    command: list[str]
+    cwd: str
+    env: dict[str, str]
+    uri: str
+    windows: int
+    timeout: float
+    workDoneToken: int | str
+
+
+class MicroBatch(TypedDict):
+    rank: int
+    number: int
+    loss: str
+    reduction: str
+    file: str
+    line: int
+    targets: int
+    weight: float | None
+    share: float | None
+    right_share: float | None
+    dropped: bool
+
+
+class Window(TypedDict):
+    """``state`` says why it does not count, where it does not; ``remarks`` are sentences for people."""
+
+    index: int
+    complete: bool
+    micro_batches: list[MicroBatch]
+    ratio: float | None
+    mass: float | None
+    ledger: list[dict[str, Any]]
+    gradient: dict[str, Any] | None
+    values: dict[str, Any]
+    state: str
+    remarks: list[str]
+
+
+class MeasuredRank(TypedDict):
+    rank: int
+    pid: int
+    python: str
+    torch: str
+
+
+class Verdict(TypedDict):
+    code: str
+    name: str
+    state: Literal["proven", "refuted", "not measured"]
+    message: str
+    file: str | None
+    line: int | None
+    suspected: bool
+
+
+class Note(TypedDict):
+    probe: str
+    why: str
+
+
+class Measurement(TypedDict):
+    """What ``firstfault/measure`` answers: the JSON of ``firstfault measure``, and what a page shows beside it.
+
+    ``right`` names faults that were measured and refuted though nobody suspected them, ``picture`` is SVG, ``printed``
+    the end of what the command printed.
+    """
+
+    schema: Literal[1]
+    ended: str
+    ranks: list[MeasuredRank]
+    windows: list[Window]
+    verdicts: list[Verdict]
+    notes: list[Note]
+    right: list[str]
+    picture: str
+    printed: str
+    command: list[str]
+
+
+class ScaffoldParams(TypedDict):
+    uri: str
+
+
+class ScaffoldResult(TypedDict):
+    text: str
+    name: str
 
 
 class CheckSettings(TypedDict, total=False):

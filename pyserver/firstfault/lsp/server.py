@@ -20,7 +20,11 @@ def serve() -> int:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(levelname)s %(name)s: %(message)s")
     _leave_the_working_folder()
     stdout = _own_stdout()
-    build().start_io(sys.stdin.buffer, stdout)
+    server = build()
+    try:
+        server.start_io(sys.stdin.buffer, stdout)
+    finally:
+        server.end_runs()
     return 0
 
 
@@ -35,7 +39,7 @@ def build() -> "Server":
     from lsprotocol import types
 
     import firstfault
-    from firstfault.lsp import actions, configuring, diagnosing, explaining, linting, protocol
+    from firstfault.lsp import actions, configuring, diagnosing, explaining, linting, progress, protocol, proving
     from firstfault.lsp.wire import Server
 
     server = Server(firstfault.__version__)
@@ -46,9 +50,11 @@ def build() -> "Server":
     server.feature(types.TEXT_DOCUMENT_DIAGNOSTIC, linting.OPTIONS)(linting.pull)
     server.feature(types.TEXT_DOCUMENT_CODE_ACTION, actions.OPTIONS)(actions.code_actions)
     server.feature(types.TEXT_DOCUMENT_HOVER)(explaining.hover)
-    server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)(diagnosing.cancel)
+    server.feature(types.WINDOW_WORK_DONE_PROGRESS_CANCEL)(progress.cancel)
     server.feature(protocol.DIAGNOSE)(diagnosing.diagnose)
     server.feature(protocol.EXPLAIN)(explaining.explain)
+    server.feature(protocol.MEASURE)(proving.measure)
+    server.feature(protocol.SCAFFOLD)(proving.scaffold)
     return server
 
 

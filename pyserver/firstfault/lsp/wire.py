@@ -6,6 +6,7 @@ user. Here a request that cannot be served gets an error response with one plain
 
 import json
 import logging
+import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from pygls.protocol import JsonRPCRequestMessage, LanguageServerProtocol, defaul
 from firstfault.lsp.documents import Documents
 from firstfault.lsp.notebooks import SYNC, Notebooks
 from firstfault.lsp.settings import Settings
+from firstfault.lsp.verdicts import Verdicts
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,6 +29,7 @@ logger = logging.getLogger(__name__)
 REQUEST_FAILED = types.LSPErrorCodes.RequestFailed.value
 _INVALID_REQUEST = types.ErrorCodes.InvalidRequest.value
 _PARSE_ERROR = types.ErrorCodes.ParseError.value
+_PATIENCE = 10.0  # seconds
 _NOT_INITIALIZED = types.ErrorCodes.ServerNotInitialized.value
 
 
@@ -150,7 +153,11 @@ class Server(LanguageServer):
         self.files_changed = 0  # How often files that are not open have changed on disk.
         self.waiting: dict[str, asyncio.TimerHandle] = {}  # Pushes by URI.
         self.told: set[str] = set()  # What was said about project files; each is said once.
-        self.diagnoses: dict[int | str, asyncio.Task[Any]] = {}  # Running ones by progress token.
+        self.tasks: dict[int | str, asyncio.Task[Any]] = {}  # Running ones by progress token.
+        self.verdicts = Verdicts()
+        self.runs: dict[
+            threading.Thread, threading.Event
+        ] = {}  # Measurements that run; each ends when its event is set.
 
     def changed(self, uri: str) -> None:
         from firstfault.lsp import linting
@@ -161,6 +168,13 @@ class Server(LanguageServer):
         from firstfault.lsp import linting
 
         linting.clear(self, uri, is_cell)
+
+    def end_runs(self) -> None:
+        """Before the process leaves: what it started goes first. Asked, then forced, a command takes a few seconds."""
+        for ended in list(self.runs.values()):
+            ended.set()
+        for thread in list(self.runs):
+            thread.join(_PATIENCE)
 
     def report_server_error(self, error: Exception, source: Any) -> None:
         """A fault outside of a request: for the log, not for a message box. Text that is no JSON gets its answer."""

@@ -56,7 +56,7 @@ def _verdict(judged: Judged) -> Iterator[str]:
 
 
 def _table(window: Window) -> Iterator[str]:
-    yield f"Window {window.number + 1}{_incomplete(window)}"
+    yield f"Window {window.number + 1}{incomplete(window)}"
     found = terms(window)
     if not found:
         counts = ", ".join(f"{len(part.micro_batches)}" for part in window.parts)
@@ -65,8 +65,13 @@ def _table(window: Window) -> Iterator[str]:
         yield f"  {term.rows[0].loss.kind} at {_short(term.file)}:{term.line}"
         yield from _rows(term)
         yield f"  ratio {term.ratio:.4f}, weight x targets {term.mass:.4f}"
-    yield f"  calls: {', '.join(_calls(window.parts[0]))}"
-    yield from (f"  {line}" for line in details.lines(window))
+    yield from (f"  {line}" for line in remarks(window))
+
+
+def remarks(window: Window) -> Iterator[str]:
+    """What a window's table says below its weights."""
+    yield f"calls: {', '.join(_calls(window.parts[0]))}"
+    yield from details.lines(window)
 
 
 def _calls(part: Part) -> Iterator[str]:
@@ -90,7 +95,8 @@ def _rounds(names: list[str]) -> Iterator[str]:
     yield from names[stop:]
 
 
-def _incomplete(window: Window) -> str:
+def incomplete(window: Window) -> str:
+    """Why a window does not count, in brackets; empty where it does."""
     if any(part.skipped for part in window.parts):
         return " (the gradient scaler left the step out)"
     if not all(part.stepped for part in window.parts):
