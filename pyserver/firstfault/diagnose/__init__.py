@@ -7,7 +7,6 @@ from firstfault.diagnose.evidence import Case
 from firstfault.diagnose.failures import Failure, failures_of
 from firstfault.diagnose.progress import Course, course_of, went_on
 from firstfault.diagnose.ranks import Ranks
-from firstfault.diagnose.recorded import report_of_dumps, with_dumps
 from firstfault.diagnose.report import Report
 from firstfault.library import Library
 from firstfault.logs.log import Log
@@ -31,9 +30,13 @@ def diagnose(log: Log, library: Library) -> Report:
     only shows who waited.
     """
     report = _of_text(log, library)
-    if log.dumps and report.initiating is None:
+    if not log.dumps:
+        return report
+    from firstfault.diagnose.recorded import report_of_dumps, with_dumps
+
+    if report.initiating is None:
         return report_of_dumps(log.dumps, library, read_of(log, Ranks(log)))
-    return with_dumps(report, log.dumps) if log.dumps else report
+    return with_dumps(report, log.dumps)
 
 
 def _of_text(log: Log, library: Library) -> Report:

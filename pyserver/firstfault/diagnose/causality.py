@@ -9,13 +9,13 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple
 
-from firstfault.diagnose import exits, sequence, waits
-from firstfault.diagnose.earliest import earliest, surely_before
+from firstfault.diagnose import exits
 from firstfault.diagnose.evidence import (
     COUNTED,
     DEATHS,
     NOBODY,
     PAIRWISE,
+    TIMEOUTS,
     Case,
     Choice,
     contradictions_of,
@@ -35,10 +35,10 @@ from firstfault.diagnose.evidence import (
 from firstfault.diagnose.failures import Failure
 from firstfault.diagnose.match import spoken_of
 from firstfault.diagnose.progress import STEP, reported_errors
-from firstfault.diagnose.quoted import in_documentation
 from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Missing, Suspect
 from firstfault.logs.log import Line
+from firstfault.logs.tracebacks import FENCES
 from firstfault.patterns import gated
 
 PHYSICAL = frozenset(
@@ -73,28 +73,94 @@ class Verdict(NamedTuple):
 
 
 def decide(case: Case) -> Verdict:
-    case = case._replace(failures=waits.by_start(without_consequences(case), case))
+    case = case._replace(failures=without_consequences(case))
+    if _has_waits(case):
+        from firstfault.diagnose.waits import by_start
+
+        case = case._replace(failures=by_start(case.failures, case))
     for step in STEPS:
         choice = step(case)
         if choice is not None:
-            suspects = suspects_of(choice, case)
-            if choice.failure.signature.id in waits.TIMEOUTS:
-                suspects = sequence.suspects(case.log) or suspects
-                choice = choice._replace(reason=choice.reason + waits.reason_of(choice.failure, case))
-            if in_documentation(choice.failure, case.log):
-                choice = choice._replace(established=False, reason=QUOTED, missing=(OUTPUT,))
-            return Verdict(choice, suspects, contradictions_of(choice, case.log))
+            choice = _if_quoted(_with_its_wait(choice, case), case)
+            return Verdict(choice, _suspects(choice, case), contradictions_of(choice, case.log))
     return Verdict(None, (), ())
+
+
+# What few texts need is imported where it is needed: a small diagnosis is over in a few starts of the interpreter.
+
+
+def _has_waits(case: Case) -> bool:
+    return any(each.signature.id in TIMEOUTS for each in case.failures)
+
+
+def _with_its_wait(choice: Choice, case: Case) -> Choice:
+    if choice.failure.signature.id not in TIMEOUTS:
+        return choice
+    from firstfault.diagnose.waits import reason_of
+
+    return choice._replace(reason=choice.reason + reason_of(choice.failure, case))
+
+
+def _if_quoted(choice: Choice, case: Case) -> Choice:
+    if not any(line.text.startswith(FENCES) for line in case.log.lines):
+        return choice
+    from firstfault.diagnose.quoted import in_documentation
+
+    if not in_documentation(choice.failure, case.log):
+        return choice
+    return choice._replace(established=False, reason=QUOTED, missing=(OUTPUT,))
+
+
+def _suspects(choice: Choice, case: Case) -> tuple[Suspect, ...]:
+    suspects = suspects_of(choice, case)
+    if choice.failure.signature.id not in TIMEOUTS:
+        return suspects
+    from firstfault.diagnose.sequence import suspects as behind
+
+    return behind(case.log) or suspects
+
+
+def _behind(case: Case) -> Choice | None:
+    if not _has_waits(case):
+        return None
+    from firstfault.diagnose.sequence import behind
+
+    return behind(case)
+
+
+def _before_all_waits_ended(failures: list[Failure], case: Case) -> list[Failure]:
+    if not _has_waits(case):
+        return failures
+    from firstfault.diagnose.waits import is_after
+
+    return [each for each in failures if not is_after(each, case)]
+
+
+def _earliest(failures: list[Failure], case: Case) -> tuple[tuple[Failure, ...], str | None]:
+    """Those of which none surely came later, and how one is known to be the first."""
+    if len(failures) == 1:
+        return tuple(failures), None
+    from firstfault.diagnose.earliest import earliest
+
+    return earliest(failures, case)
+
+
+def _not_after(facts: list[Failure], others: list[Failure], case: Case) -> list[Failure]:
+    if not facts or not others:
+        return facts
+    from firstfault.diagnose.earliest import surely_before
+
+    return [each for each in facts if not any(surely_before(other, each, case) for other in others)]
 
 
 def _physical(case: Case) -> Choice | None:
     facts = [each for each in case.failures if each.signature.id in PHYSICAL or each.signature.category == "hardware"]
     facts = [each for each in facts if each.role == "initiating"]
     software = [each for each in case.failures if each.role == "initiating" and each not in facts]
-    facts = [each for each in facts if not any(surely_before(other, each, case) for other in software)]
+    facts = _not_after(facts, software, case)
     if not facts:
         return None
-    first = earliest(facts, case).first
+    (first, *_), _ = _earliest(facts, case)
     reason = "A fact of the machine or the scheduler comes before any software symptom."
     return Choice(first, first.owner, False, reason)
 
@@ -139,11 +205,11 @@ def _odd_one_out(prints: dict[int, str]) -> int | None:
 
 def _earliest_initiating(case: Case) -> Choice | None:
     started = [each for each in case.failures if each.role == "initiating" and not only_exit(each)]
-    started = [each for each in started if not waits.is_after(each, case)]
+    started = _before_all_waits_ended(started, case)
     if not started:
         return None
-    found = earliest(started, case)
-    first = found.first
+    tied, how = _earliest(started, case)
+    first = tied[0]
     alike = [each for each in started if same(each, first)]
     source = _source_of_nan(alike, case)
     if source is not None:
@@ -151,8 +217,8 @@ def _earliest_initiating(case: Case) -> Choice | None:
         return Choice(source, source.owner, False, reason)
     if on_all_ranks(alike, case):
         return Choice(first, first.owner, True, "The same failure stands on every rank that reports: a common cause.")
-    reason = found.reason or why_first(first, started, case.failures)
-    return _of_nobody(first) or _tied(found.tied) or Choice(first, first.owner, False, reason)
+    reason = how or why_first(first, started, case.failures)
+    return _of_nobody(first) or _tied(tied) or Choice(first, first.owner, False, reason)
 
 
 def _tied(failures: tuple[Failure, ...]) -> Choice | None:
@@ -210,7 +276,7 @@ def _finite_elsewhere(case: Case, nan_rank: int | None) -> bool:
 
 def _busy(case: Case) -> Choice | None:
     """Others timed out while one rank still counted through work of its own, which is no training step."""
-    timeouts = [each for each in case.failures if each.signature.id in waits.TIMEOUTS and not only_exit(each)]
+    timeouts = [each for each in case.failures if each.signature.id in TIMEOUTS and not only_exit(each)]
     if not timeouts:
         return None
     spoke = reporting(case.failures)
@@ -299,7 +365,7 @@ STEPS: tuple[Step, ...] = (
     _earliest_initiating,
     exits.left_early,
     _busy,
-    sequence.behind,
+    _behind,
     _either,
     exits.died,
     exits.table,

@@ -25,10 +25,6 @@ class Earliest(NamedTuple):
     tied: tuple[Failure, ...]
     reason: str | None
 
-    @property
-    def first(self) -> Failure:
-        return self.tied[0]
-
 
 def earliest(failures: Sequence[Failure], case: Case) -> Earliest:
     """The failures that no other one surely precedes: one, where the text tells the order."""

@@ -21,6 +21,7 @@ PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-
 COUNTED = frozenset(("world-size",))
 PAIR = ("first", "other", "unlike")
 MANY = 4
+TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
 NOBODY = Owner(None, None, None)
 MAY_BE_FIRST, LAUNCHER_SAW = "may have failed first", "; torchrun's table puts it first"
 

@@ -7,12 +7,11 @@ what was recorded only after it had given up cannot have caused the wait.
 from typing import NamedTuple
 
 from firstfault.diagnose.earliest import on_one_host, stamp_of
-from firstfault.diagnose.evidence import Case
+from firstfault.diagnose.evidence import TIMEOUTS, Case
 from firstfault.diagnose.failures import Failure
 from firstfault.logs.times import Stamp, shown, stamp
 from firstfault.patterns import gated
 
-TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
 DURATION = gated(
     r"ran for (?P<ran>\d{1,12}) milliseconds before timing out|Timed out waiting (?P<waited>\d{1,12}) ?ms",
     "milliseconds before timing out",

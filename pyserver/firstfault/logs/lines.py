@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from firstfault import patterns
 from firstfault.library import Prefix
-from firstfault.logs import learned, records, unwrapped
+from firstfault.logs import learned, records
 from firstfault.logs.log import Line, Stream, Tags
 from firstfault.patterns import gated
 
@@ -22,6 +22,8 @@ GLUED = re.compile(
     r"|\[[EWF](?:\d{3,4} [\d:.]+)? [\w.]+\.cpp:\d+\]|(?:WARNING|ERROR):torch\.|"
     r"[EW]\d{4} [\d:.]{15} +\d+ (?:site-packages/)?torch/|terminate called "
 )
+# A frame with something behind it on the same line.
+FRAME_AND_MORE = gated(r'File "[^"\n]{1,1000}", line \d{1,9}, in \S+ +\S|\): +File "', 'File "')
 # Markdown's mark around a line that somebody wanted to be seen; a banner has more stars.
 BOLD = gated(r"(?P<indent> *)\*\*(?P<text>[^*\s](?:[^*]|\*(?!\*)){0,2000})\*\*$", "**")
 # Ray joins equal lines of several workers and says behind them how many there were.
@@ -101,7 +103,7 @@ class Cleaner:
         self, file: int, number: int, raw: str, text: str, tags: Tags, place: Tags, attempt: int | None
     ) -> Iterator[Line]:
         """The line, or those of a traceback that it joins; each is cited by its own part of the source."""
-        parts = unwrapped.parts_of(text)
+        parts = _joined_parts(text) if 'File "' in text and FRAME_AND_MORE.search(text) else [text]
         for part in parts:
             own = raw if len(parts) == 1 or part not in raw else part
             yield self._line(file, number, own, part.strip() if len(parts) > 1 else part, tags, place, attempt)
@@ -165,6 +167,12 @@ class Cleaner:
             number = self._numbers[key] = len(self.streams)
             self.streams.append(Stream(file, rank, tags.local_rank, tags.host, attempt))
         return number
+
+
+def _joined_parts(text: str) -> list[str]:
+    from firstfault.logs.unwrapped import parts_of  # Late, because few texts hold such a line.
+
+    return parts_of(text)
 
 
 def _without_escapes(raw: str) -> str:
