@@ -235,12 +235,22 @@ def is_signature_file(name: str) -> bool:
 
 def _stamp(directory: str) -> str:
     """Changes with every file of the checkout, and with this room's own form of the cache."""
-    parts = [str(os.stat(__file__).st_mtime_ns)]
-    for folder, _, names in os.walk(directory):
-        for name in filter(is_signature_file, names):
-            status = os.stat(os.path.join(folder, name))
-            parts.append(f"{folder}/{name}:{status.st_mtime_ns}:{status.st_size}")
-    return "\n".join(sorted(parts))
+    from zlib import crc32
+
+    files = sorted(_signature_files(directory))
+    newest = max((changed for _, changed, _ in files), default=0)
+    return f"{os.stat(__file__).st_mtime_ns} {directory} {len(files)} {newest} {crc32(repr(files).encode()):08x}"
+
+
+def _signature_files(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Name, time of the last change and size of each; a walk of its own, which costs half of ``os.walk``."""
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if is_signature_file(entry.name):
+                status = entry.stat()
+                yield entry.path, status.st_mtime_ns, status.st_size
+            elif "." not in entry.name and entry.is_dir():
+                yield from _signature_files(entry.path)
 
 
 def _cache_folder() -> str:
