@@ -106,7 +106,8 @@ class Prefix(NamedTuple):
 
     Its named groups say what the prefix tells: ``rank`` (global), ``local_rank``, ``task``, ``host``, ``pid``,
     ``time``, ``attempt``, ``level``, ``source``. ``order`` decides which prefix is tried first. Where ``literal`` is
-    not empty, every line with this prefix holds it: a quick test before the pattern.
+    not empty, every line with this prefix holds it; where ``starts`` is not empty, a line with it that begins with an
+    ASCII character begins with one of these: two quick tests before the pattern.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Prefix(NamedTuple):
     order: int
     pattern: str
     literal: str
+    starts: str
     limits: str
     samples: tuple[Sample, ...]
     near_misses: tuple[NearMiss, ...]

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from firstfault.library import ROLES, LibraryError, is_signature_file
+from firstfault.pattern_starts import first_characters
 
 # Two unbounded repeats of nearly anything make a pattern quadratic on a long line; \w+ and [\d.]+ end early.
 _UNBOUNDED = re.compile(r"(?:(?<!\\)\.|\\[SWD]|(?<!\\)\[\^[^\]]*\])(?:[*+]|\{\d*,\})")
@@ -142,7 +143,8 @@ def _read_prefix(path: str) -> dict[str, Any]:
     keys = ("id", "title", "order", "pattern", "limits")
     unknown = set(raw) - {*keys, "literal", "sample", "near_miss"}
     _demand(path, not unknown, f"unknown keys: {', '.join(sorted(unknown))}")
-    return {**{key: raw[key] for key in keys}, "literal": raw.get("literal", ""), **_read_examples(path, raw)}
+    gates = {"literal": raw.get("literal", ""), "starts": first_characters(raw["pattern"])}
+    return {**{key: raw[key] for key in keys}, **gates, **_read_examples(path, raw)}
 
 
 def _read_examples(path: str, raw: dict[str, Any]) -> dict[str, Any]:

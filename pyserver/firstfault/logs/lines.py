@@ -54,7 +54,8 @@ class Cleaner:
     """Turns pieces into lines and gives each its stream. One cleaner serves one file after the other."""
 
     def __init__(self, prefixes: Iterable[Prefix]) -> None:
-        self.starts = _first_characters(list(prefixes))
+        self._prefixes = list(prefixes)
+        self._by_start: dict[str, list[Prefix]] = {}
         self.streams: list[Stream] = []
         self._numbers: dict[tuple[object, ...], int] = {}
         self._ranks_of_local: dict[tuple[object, ...], set[int]] = {}
@@ -136,13 +137,21 @@ class Cleaner:
     def _prefix(self, text: str) -> re.Match[str] | None:
         if not text:
             return None
-        for prefix in self.starts.get(text[0], self.starts[""]):
+        for prefix in self._may_start_with(text[0]):
             if prefix.literal and prefix.literal not in text:
                 continue
             match: re.Match[str] | None = patterns.prefix_match(prefix.pattern, text)
             if match is not None and match.end() > 0:
                 return match
         return None
+
+    def _may_start_with(self, character: str) -> list[Prefix]:
+        found = self._by_start.get(character)
+        if found is None:
+            is_told = character.isascii()
+            found = [each for each in self._prefixes if not (is_told and each.starts) or character in each.starts]
+            self._by_start[character] = found
+        return found
 
     def _line(self, file: int, number: int, raw: str, text: str, tags: Tags, place: Tags, attempt: int | None) -> Line:
         tags = _merged(tags, place)
@@ -184,17 +193,3 @@ def _merged(tags: Tags, place: Tags) -> Tags:
         return tags
     given = {name: value for name, value in place._asdict().items() if getattr(tags, name) is None}
     return tags._replace(**given)
-
-
-def _first_characters(prefixes: list[Prefix]) -> dict[str, list[Prefix]]:
-    """Which prefixes can match a text by its first character; "" holds those that may start with anything."""
-    table = {"": [each for each in prefixes if _literal_start(each.pattern) is None]}
-    for character in map(chr, range(128)):
-        table[character] = [each for each in prefixes if _literal_start(each.pattern) in (None, character)]
-    return table
-
-
-def _literal_start(pattern: str) -> str | None:
-    if pattern.startswith("\\") and len(pattern) > 1 and not pattern[1].isalnum():
-        return pattern[1]
-    return None
