@@ -22,6 +22,7 @@ CHECKOUT = os.path.normpath(os.path.join(os.path.dirname(__file__), "..", "..", 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z{])")
 _OPTIONAL = re.compile(r"\[\[(.+?)\]\]", re.DOTALL)
+_HEAD = 4  # characters of a literal that are looked up before the literal is searched for
 
 
 class LibraryError(ValueError):
@@ -143,7 +144,12 @@ class Signatures(Mapping[str, Signature]):
 
     def holding(self, text: str) -> list[Signature]:
         """Those one of whose literals stands in the text: no other can match it by its words."""
-        return [self[id_] for id_, literals in self._gates if any(literal in text for literal in literals)]
+        heads = {text[at : at + _HEAD] for at in range(len(text) - _HEAD + 1)}  # one walk in the place of hundreds
+        return [
+            self[id_]
+            for id_, literals in self._gates
+            if any((each[:_HEAD] in heads or len(each) < _HEAD) and each in text for each in literals)
+        ]
 
     def with_exit_codes(self) -> list[Signature]:
         return [self[id_] for id_ in self._codes]
