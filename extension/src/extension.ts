@@ -3,9 +3,14 @@
 import * as vscode from "vscode";
 import { diagnose } from "./commands/diagnose";
 import { explain } from "./commands/explain";
+import { Measuring } from "./commands/measure";
+import { writeProbe } from "./commands/probe";
 import { ofClipboard, ofExample, ofFile, ofFolder, ofSelection } from "./commands/subjects";
 import { ofLastCommand, ofTerminalSelection, ofWholeTerminal } from "./commands/terminalSubjects";
 import { Documents } from "./documents";
+import { TrainingContext } from "./prove/context";
+import { ProvePanel } from "./prove/panel";
+import { Trainings } from "./prove/training";
 import { ReportPanel } from "./report/panel";
 import { Problems } from "./report/problems";
 import type { Subject } from "./report/subject";
@@ -33,7 +38,11 @@ function commandsOf(
   const documents = new Documents();
   const capture = new TerminalCapture();
   const problems = new Problems();
-  const panel = new ReportPanel(vscode.Uri.joinPath(context.extensionUri, "extension", "media", "icon.png"), problems);
+  const icon = vscode.Uri.joinPath(context.extensionUri, "extension", "media", "icon.png");
+  const panel = new ReportPanel(icon, problems);
+  const provePanel = new ProvePanel(icon);
+  const trainings = new Trainings(context.workspaceState, capture);
+  const measuring = new Measuring(server, provePanel, trainings, context.workspaceState);
   const on = (name: string, run: (...given: never[]) => unknown) =>
     vscode.commands.registerCommand(`firstfault.${name}`, run);
   const show = (find: () => Subject | Promise<Subject>) => diagnose(find, server, panel);
@@ -48,16 +57,22 @@ function commandsOf(
     on("diagnoseLastCommand", () => show(() => ofLastCommand(capture, documents))),
     on("diagnoseWholeTerminal", () => show(() => ofWholeTerminal(documents))),
     on("diagnoseExample", () => show(() => ofExample(exampleOf(context)))),
+    on("measure", (clicked: Clicked) => measuring.measure(uriOf(clicked))),
+    on("writeProbe", (clicked: Clicked) => writeProbe(server, uriOf(clicked))),
     on("explain", (id: unknown) => explain(server, documents, id)),
     on("restartServer", () => server.restart()),
     on("showOutput", () => output.show()),
-    ...[documents, capture, problems, panel],
+    ...[documents, capture, problems, panel, provePanel, new TrainingContext()],
   ];
 }
 
 /** Menus of the editor's title give other things than a list in the second place. */
 function listOf(selected: unknown): vscode.Uri[] | undefined {
   return Array.isArray(selected) ? selected.filter((each) => each instanceof vscode.Uri) : undefined;
+}
+
+function uriOf(clicked: unknown): vscode.Uri | undefined {
+  return clicked instanceof vscode.Uri ? clicked : undefined;
 }
 
 function exampleOf(context: vscode.ExtensionContext): vscode.Uri {

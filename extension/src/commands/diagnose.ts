@@ -4,8 +4,8 @@ import * as vscode from "vscode";
 import type { Report } from "../protocol";
 import type { ReportPanel } from "../report/panel";
 import type { Subject } from "../report/subject";
-import { messageOf, type Server } from "../server/client";
-import { Nothing } from "./subjects";
+import type { Server } from "../server/client";
+import { tell } from "./failures";
 
 /** Most diagnoses are done by then; a message that only flashes would disturb. */
 const QUIET = 400;
@@ -20,7 +20,7 @@ export async function diagnose(
     const report = await ask(server, subject);
     if (report) await panel.show(report, subject);
   } catch (error) {
-    await tell(error);
+    await tell(error, "diagnose this");
   }
 }
 
@@ -61,28 +61,4 @@ async function isDoneWithin(milliseconds: number, asked: Promise<unknown>): Prom
     () => true,
   );
   return Promise.race([done, late]);
-}
-
-const CANCELLED = new Set([-32800, -32802]);
-/** The process ended with the question unanswered. */
-const UNANSWERED = -32097;
-
-async function tell(error: unknown): Promise<void> {
-  if (error instanceof vscode.CancellationError || CANCELLED.has(codeOf(error))) return;
-  const offers = error instanceof Nothing ? error.offers : [{ title: "Show Output", command: "firstfault.showOutput" }];
-  const show = error instanceof Nothing ? vscode.window.showInformationMessage : vscode.window.showErrorMessage;
-  const message = error instanceof Nothing ? error.message : failureOf(error);
-  const answer = await show(message, ...offers.map((each) => each.title));
-  const chosen = offers.find((each) => each.title === answer);
-  if (chosen) await vscode.commands.executeCommand(chosen.command);
-}
-
-function failureOf(error: unknown): string {
-  if (codeOf(error) === UNANSWERED) return "Firstfault's server stopped while it was reading this. Try again.";
-  return `Firstfault could not diagnose this. ${messageOf(error)}`;
-}
-
-function codeOf(error: unknown): number {
-  const code = (error as { code?: unknown } | null)?.code;
-  return typeof code === "number" ? code : 0;
 }

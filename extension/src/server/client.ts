@@ -18,7 +18,13 @@ import {
   EXPLAIN,
   type ExplainParams,
   type ExplainResult,
+  MEASURE,
+  type Measurement,
+  type MeasureParams,
   type Report,
+  SCAFFOLD,
+  type ScaffoldParams,
+  type ScaffoldResult,
 } from "../protocol";
 import { findInterpreter, showNoInterpreter, warnOfSetting } from "./interpreterSearch";
 import { launchOf } from "./launch";
@@ -109,12 +115,34 @@ export class Server implements vscode.Disposable {
     token: vscode.CancellationToken,
     progress: OnProgress,
   ): Promise<Report | undefined> {
+    return this.#long(DIAGNOSE, params, token, progress);
+  }
+
+  async measure(
+    params: MeasureParams,
+    token: vscode.CancellationToken,
+    progress: OnProgress,
+  ): Promise<Measurement | undefined> {
+    return this.#long(MEASURE, params, token, progress);
+  }
+
+  async scaffold(params: ScaffoldParams): Promise<ScaffoldResult | undefined> {
+    return (await this.ready())?.sendRequest<ScaffoldResult>(SCAFFOLD, params);
+  }
+
+  /** A request that tells how far it is, and that can be cancelled. */
+  async #long<T>(
+    method: string,
+    params: object,
+    token: vscode.CancellationToken,
+    progress: OnProgress,
+  ): Promise<T | undefined> {
     const client = await this.ready();
     if (!client) return undefined;
     const workDoneToken = `firstfault-${++this.#requests}`;
     const listening = client.onProgress(WorkDoneProgress.type, workDoneToken, (step) => progress(stepOf(step)));
     try {
-      return await client.sendRequest<Report>(DIAGNOSE, { ...params, workDoneToken }, token);
+      return await client.sendRequest<T>(method, { ...params, workDoneToken }, token);
     } finally {
       listening.dispose();
     }

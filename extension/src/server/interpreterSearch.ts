@@ -3,7 +3,16 @@
 import { statSync } from "node:fs";
 import * as os from "node:os";
 import * as vscode from "vscode";
-import { type Choice, choose, type Exists, explainRefusals, type Facts, probeIn, SETTING } from "./interpreter";
+import {
+  type Choice,
+  candidates,
+  choose,
+  type Exists,
+  explainRefusals,
+  type Facts,
+  probeIn,
+  SETTING,
+} from "./interpreter";
 
 export async function findInterpreter(emptyFolder: string, output: vscode.LogOutputChannel): Promise<Choice> {
   const choice = await choose(await facts(), exists, probeIn(emptyFolder));
@@ -12,11 +21,18 @@ export async function findInterpreter(emptyFolder: string, output: vscode.LogOut
   return choice;
 }
 
-async function facts(): Promise<Facts> {
+/** The Python of the user's own scripts, as a path or a name: never the one that was set for the server alone. */
+export async function userPython(script: vscode.Uri): Promise<string> {
+  const known = await facts(script);
+  const found = candidates({ ...known, setting: "" }, exists).find((each) => exists(each.path) === "file");
+  return found?.path ?? "python";
+}
+
+async function facts(script?: vscode.Uri): Promise<Facts> {
   const folders = vscode.workspace.workspaceFolders ?? [];
   return {
     setting: vscode.workspace.getConfiguration("firstfault").get<string>("interpreter") ?? "",
-    extensionChoice: await pythonExtensionChoice(),
+    extensionChoice: await pythonExtensionChoice(script),
     workspaceFolders: folders.filter((each) => each.uri.scheme === "file").map((each) => each.uri.fsPath),
     trusted: vscode.workspace.isTrusted,
     env: process.env,
@@ -39,15 +55,18 @@ interface PythonApi {
   };
 }
 
-async function pythonExtensionChoice(): Promise<string | undefined> {
+async function pythonExtensionChoice(script: vscode.Uri | undefined): Promise<string | undefined> {
   const extension = vscode.extensions.getExtension<PythonApi>("ms-python.python");
   if (!extension) return undefined;
-  return Promise.race([askPythonExtension(extension), after(10_000)]).catch(() => undefined);
+  return Promise.race([askPythonExtension(extension, script), after(10_000)]).catch(() => undefined);
 }
 
-async function askPythonExtension(extension: vscode.Extension<PythonApi>): Promise<string | undefined> {
+async function askPythonExtension(
+  extension: vscode.Extension<PythonApi>,
+  script: vscode.Uri | undefined,
+): Promise<string | undefined> {
   const { environments } = await extension.activate();
-  const active = environments?.getActiveEnvironmentPath(vscode.workspace.workspaceFolders?.[0]?.uri);
+  const active = environments?.getActiveEnvironmentPath(script ?? vscode.workspace.workspaceFolders?.[0]?.uri);
   if (!environments || !active) return undefined;
   return (await environments.resolveEnvironment(active))?.executable.uri?.fsPath;
 }

@@ -16,6 +16,13 @@ export interface CapturedCommand {
   isRunning: boolean;
 }
 
+export interface RunCommand {
+  line: string;
+  cwd: string | undefined;
+}
+
+const MOST_COMMANDS = 100;
+
 interface Running {
   execution: vscode.TerminalShellExecution;
   tail: OutputTail;
@@ -25,6 +32,7 @@ interface Running {
 
 export class TerminalCapture implements vscode.Disposable {
   readonly #last = new Map<vscode.Terminal, Running>();
+  #history: vscode.TerminalShellExecution[] = [];
   readonly #subscriptions = [
     vscode.window.onDidStartTerminalShellExecution(({ terminal, execution }) => this.#started(terminal, execution)),
     vscode.window.onDidEndTerminalShellExecution(({ terminal, execution }) => this.#ended(terminal, execution)),
@@ -45,12 +53,22 @@ export class TerminalCapture implements vscode.Disposable {
     };
   }
 
+  /** What was run in any terminal, the newest first. */
+  commands(): RunCommand[] {
+    return this.#history.map(commandOf);
+  }
+
+  forgetCommands(which: (command: RunCommand) => boolean): void {
+    this.#history = this.#history.filter((each) => !which(commandOf(each)));
+  }
+
   dispose(): void {
     for (const each of this.#subscriptions) each.dispose();
   }
 
   #started(terminal: vscode.Terminal, execution: vscode.TerminalShellExecution): void {
     const tail = new OutputTail();
+    this.#history = [execution, ...this.#history].slice(0, MOST_COMMANDS);
     this.#last.set(terminal, { execution, tail, finished: collect(execution.read(), tail), isRunning: true });
   }
 
@@ -58,6 +76,10 @@ export class TerminalCapture implements vscode.Disposable {
     const last = this.#last.get(terminal);
     if (last?.execution === execution) last.isRunning = false;
   }
+}
+
+function commandOf({ commandLine, cwd }: vscode.TerminalShellExecution): RunCommand {
+  return { line: commandLine.value, cwd: cwd?.fsPath };
 }
 
 async function collect(stream: AsyncIterable<string>, tail: OutputTail): Promise<void> {

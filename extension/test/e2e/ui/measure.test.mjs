@@ -1,0 +1,87 @@
+// Prove, as a user meets it: a suspected fault is measured on the real script, and the squiggle says the number.
+import assert from "node:assert/strict";
+import { chmodSync, mkdirSync, readdirSync, writeFileSync } from "node:fs";
+import path from "node:path";
+import { after, before } from "node:test";
+import { lineOf } from "../examples.mjs";
+import { openProject, stepsOf } from "../project.mjs";
+import { REPOSITORY, until } from "../server.mjs";
+
+const MEAN = "            loss = loss / ACCUMULATION_STEPS";
+const MEASURE = "Firstfault: Measure This Training Loop";
+/** The Python that has torch: that of the repository's own tests. */
+const TORCH = path.resolve(REPOSITORY, process.env.BIN ?? ".venv/bin", "python");
+
+let project, workbench, page;
+const step = stepsOf(() => workbench);
+
+before(async () => {
+  project = await openProject("measure", { prepare: putPython });
+  ({ workbench, page } = project);
+});
+after(() => project?.close());
+
+/** An environment in the workspace, of which only the interpreter is needed. */
+function putPython(folder) {
+  const file = path.join(folder, ".venv/bin/python");
+  mkdirSync(path.dirname(file), { recursive: true });
+  writeFileSync(file, `#!/bin/sh\nexec '${TORCH}' "$@"\n`);
+  chmodSync(file, 0o755);
+}
+
+step("a script is measured once the user has told how it is run, and that it may be", async () => {
+  const mean = lineOf(project.folder, "train.py", MEAN);
+  const files = readdirSync(project.folder);
+  await workbench.openFile("train.py");
+  await workbench.goTo(mean, 13);
+  await until("the squiggle", async () => (await workbench.squiggledLines("train.py")).includes(mean));
+  await workbench.command(MEASURE);
+  const input = page.locator(".quick-input-widget:visible input.input");
+  await until("the suggestion", async () => (await input.inputValue()) === ".venv/bin/python train.py");
+  await workbench.shot("asked");
+  await page.keyboard.press("Enter");
+  const dialog = page.locator(".monaco-dialog-box");
+  await dialog.filter({ hasText: "checkpoints, logs and uploads" }).waitFor();
+  await workbench.shot("may-it-run");
+  await dialog.locator(".monaco-button", { hasText: "Run" }).click();
+  const verdict = workbench.panel().locator(".verdicts li", { hasText: "GA101" });
+  await verdict.waitFor();
+  assert.match(await verdict.textContent(), /proven.*train\.py:60.*times as much as another/s);
+  assert.deepEqual(readdirSync(project.folder), files, "something was written beside the script");
+});
+
+step("the squiggle says the number, until the text changes", async () => {
+  await workbench.openFile("train.py");
+  await workbench.picture("prove", async () => {
+    await workbench.goTo(lineOf(project.folder, "train.py", MEAN), MEAN.length);
+  });
+  await problem("Proven: One target weighs up to");
+  await workbench.shot("problems");
+  await page.keyboard.press("Control+Shift+M");
+  await workbench.openFile("train.py");
+  await page.keyboard.press("End");
+  await page.keyboard.type("  # another text");
+  await page.keyboard.press("Control+Shift+M");
+  await problem("One target");
+});
+
+/** An entry of the Problems list that begins so. */
+async function problem(text) {
+  await page.keyboard.press("Control+Shift+M");
+  await page.locator(".markers-panel .monaco-list-row", { hasText: text }).first().waitFor();
+}
+
+step("a place of the page opens in the editor", async () => {
+  await workbench.panel().locator(".verdicts .place", { hasText: "train.py:60" }).click();
+  await until("the line", async () => (await workbench.position()).startsWith("Ln 60,"));
+});
+
+step("a script that ran in a terminal is measured as it ran there, and nothing is asked", async () => {
+  await workbench.newTerminal();
+  await workbench.typeInTerminal(".venv/bin/python train.py --as-in-the-terminal");
+  await until("its end", async () => /epoch 1: loss/.test(await workbench.terminalText()));
+  await workbench.openFile("train.py");
+  await workbench.command(MEASURE);
+  await workbench.panel().locator(".subject", { hasText: "--as-in-the-terminal" }).waitFor();
+  await workbench.shot("as-in-the-terminal");
+});
