@@ -54,6 +54,9 @@ class Gated:
     def search(self, text: str) -> "re.Match[str] | None":
         return _with_flags(self.pattern, self.flags).search(text) if self._may_match(text) else None
 
+    def sub(self, new: str, text: str) -> str:
+        return _with_flags(self.pattern, self.flags).sub(new, text) if self._may_match(text) else text
+
     def _may_match(self, text: str) -> bool:
         return not self.literals or any(literal in text for literal in self.literals)
 

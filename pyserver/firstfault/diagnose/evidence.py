@@ -9,12 +9,15 @@ from firstfault.diagnose.ranks import Owner, Ranks
 from firstfault.diagnose.report import Missing, Suspect
 from firstfault.library import Library
 from firstfault.logs.log import Log
+from firstfault.patterns import gated
 
 # Shown by an exit code or a signal alone: weaker than any message of the process itself.
 DEATHS = frozenset(("sigkill", "sigsegv", "sigbus", "sigabrt", "illegal-instr"))
 AGENT_SAYS = frozenset(("closing-signal", "child-failed"))
 NUMBERS = re.compile(r"\d+")
-COMPLAINT = re.compile(r"\[[EF](?:\d{3,4} [\d:.]+)? ProcessGroup|[Ff]ailed (?:to|on) ")
+COMPLAINT = gated(
+    r"\[[EF](?:\d{3,4} [\d:.]+)? ProcessGroup|[Ff]ailed (?:to|on) ", "ProcessGroup", "ailed to ", "ailed on "
+)
 # Two ranks disagree in these; the message does not tell which of them is the odd one.
 PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-mismatch"))
 # Who waits for the group counts who came; the one that waits is not at fault.

@@ -19,7 +19,11 @@ RECORD_LINES = 3
 ONLY_RANK = "only_rank"
 WRAPPED_WIDTH = 60
 NO_TAGS = Tags()
-SPOKEN = re.compile(r"(?:^|[\s|>\]])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)")
+SPOKEN = gated(
+    r"(?:^|[\s|>\]])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)",
+    "Error: ",
+    "Exception: ",
+)
 # An exception that somebody quotes: in quotation marks, in backticks, in brackets or behind the mark of an answer.
 QUOTED_EXCEPTION = gated(
     r"(?:^\s*>[> ]{0,8}|[`\"'*(\[\u201c\u2018\u00ab]) ?"

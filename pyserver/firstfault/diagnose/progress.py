@@ -22,9 +22,11 @@ FINISHED = re.compile(
     DONE + r"|^\W*(?:all )?(?:done|finished|completed)\W*$|\bsaved?\b.{0,60}(?:model|final|checkpoint|\.pt)",
     re.IGNORECASE,
 )
-ENDED_BADLY = re.compile(
+ENDED_BADLY = gated(
     r"ChildFailedError|Exited with exit code [1-9]|exits with return code = -?[1-9]|task \d+: (?:Exited|Killed|Aborted)"
-    r"|Process group watchdog thread terminated|shutting down workers|Killing subprocess"
+    r"|Process group watchdog thread terminated|shutting down workers|Killing subprocess",
+    *("ChildFailedError", "Exited with exit code ", "exits with return code = ", "task "),
+    *("Process group watchdog thread", "shutting down workers", "Killing subprocess"),
 )
 # How programs mark an error, whatever it is about.
 REPORTS = gated(

@@ -9,13 +9,15 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from firstfault.patterns import gated
+
 MARKS = ('File "', "Traceback (most recent call last)")
 FRAME = re.compile(r'(?P<before>\S.{0,119}?) {2}File "[^"]+", line \d')
-HEADER = re.compile(r"(?P<before>\S.{0,119}?)Traceback \(most recent call last\):\s*$")
+HEADER = gated(r"(?P<before>\S.{0,119}?)Traceback \(most recent call last\):\s*$", "Traceback (most recent")
 NUMBER = re.compile(r"\d+")
 # What changes from line to line of one writer: times, and the place of the logging call.
-FLEETING = re.compile(r"\d\d:\d\d:\d\d(?:[.,]\d+)?|\.(?:py|cpp|cc|go):\d+")
-SENTENCE = re.compile(r"(?:[A-Za-z]{2,} ){3}")
+FLEETING = gated(r"\d\d:\d\d:\d\d(?:[.,]\d+)?|\.(?:py|cpp|cc|go):\d+")
+SENTENCE = gated(r"(?:[A-Za-z]{2,} ){3}")
 # Who quotes a traceback prints these before it; a text of which they begin most lines is a quotation as a whole.
 QUOTES = frozenset("#>*/")
 FRAMES_WANTED = 2

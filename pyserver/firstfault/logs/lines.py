@@ -15,7 +15,7 @@ from firstfault.patterns import gated
 
 # Longer lines are cut into pieces of this size: no log line of interest is longer, and patterns stay quick.
 LONGEST = 16384
-ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00\x07\x08\u2028]")
+ESCAPES = gated(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00\x07\x08\u2028]")
 # What can be glued behind a progress bar or another rank's text, because one of the two wrote no line end.
 GLUED = re.compile(
     r"\[default\d+\]:|\[rank\d+\]:|(?<![A-Za-z,(:] )Traceback \(most recent call last\):|Fatal Python error: "
@@ -27,7 +27,7 @@ FRAME_AND_MORE = gated(r'File "[^"\n]{1,1000}", line \d{1,9}, in \S+ +\S|\): +Fi
 # Markdown's mark around a line that somebody wanted to be seen; a banner has more stars.
 BOLD = gated(r"(?P<indent> *)\*\*(?P<text>[^*\s](?:[^*]|\*(?!\*)){0,2000})\*\*$", "**")
 # Ray joins equal lines of several workers and says behind them how many there were.
-REPEATED = re.compile(r" ?(?:\x1b\[\d+m)?\[repeated \d{1,6}x across cluster\].*$")
+REPEATED = gated(r" ?(?:\x1b\[\d+m)?\[repeated \d{1,6}x across cluster\].*$", "x across cluster]")
 _TAG_NAMES = frozenset(Tags._fields)
 _NUMBERS = frozenset(("rank", "local_rank", "pid", "device"))
 _NO_TAGS = Tags()

@@ -14,12 +14,13 @@ from firstfault.logs.scan import Counter
 from firstfault.logs.source import Source, Unreadable, chunks
 from firstfault.logs.torchrun import exits_in, rows_in
 from firstfault.logs.tracebacks import raised_in
+from firstfault.patterns import Gated, gated
 
 HEAD = 4096
 # torchrun's log folders are numbered by LOCAL rank; a file's own name may name a host or a rank.
-ATTEMPT_FOLDER = re.compile(r"attempt_(?P<attempt>\d+)[\\/](?P<local_rank>\d+)[\\/][^\\/]+$")
-RANK_FILE = re.compile(r"(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
-RANK_IN_NAME = re.compile(r"(?:.*[_.-])?(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", re.IGNORECASE)
+ATTEMPT_FOLDER = gated(r"attempt_(?P<attempt>\d+)[\\/](?P<local_rank>\d+)[\\/][^\\/]+$", "attempt_")
+RANK_FILE = gated(r"(?i)(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", "rank", "Rank", "RANK")
+RANK_IN_NAME = gated(r"(?i)(?:.*[_.-])?(?:global_?)?rank[_.-]?(?P<rank>\d{1,6})(?:[._-].*)?$", "rank", "Rank", "RANK")
 
 
 def read_sources(sources: Sequence[Source], prefixes: Sequence[Prefix]) -> Log:
@@ -75,7 +76,7 @@ def _one_file_a_rank(sources: Sequence[Source]) -> bool:
     return len(names) > 1 and len({re.sub(r"\d+", "", name) for name in names}) == 1
 
 
-def _place(source: Source, ranked: re.Pattern[str]) -> tuple[Tags, int | None]:
+def _place(source: Source, ranked: Gated) -> tuple[Tags, int | None]:
     found = ATTEMPT_FOLDER.search(source.path or "")
     if found:
         return Tags(local_rank=int(found["local_rank"])), int(found["attempt"])

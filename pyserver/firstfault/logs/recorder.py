@@ -8,10 +8,12 @@ a dump, whoever wrote it.
 import re
 from typing import Any, NamedTuple
 
+from firstfault.patterns import gated
+
 # torch keeps some thousand entries; a dump of that many collectives has a few megabytes.
 LARGEST = 256 << 20
 PICKLE_MAGIC = re.compile(rb"\x80[\x02-\x05]")
-RANK_AT_END = re.compile(r"(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle|bin))?$")
+RANK_AT_END = gated(r"(?P<rank>\d{1,6})(?:\.(?:json|pkl|pickle|bin))?$")
 # Counters above this are garbage that some versions print for a group that never started.
 LARGEST_COUNT = 1 << 31
 

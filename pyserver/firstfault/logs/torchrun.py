@@ -9,7 +9,10 @@ from firstfault.logs.tracebacks import raised_in
 from firstfault.patterns import gated
 
 ENTRY = gated(r"\s*\[(?P<index>\d{1,6})\]:\s*$", "]:")
-FIELD = re.compile(r"\s{0,4}(?P<name>time|host|rank|exitcode|error_file|traceback) {0,10}: ?(?P<value>.*)$")
+FIELD = gated(
+    r"\s{0,4}(?P<name>time|host|rank|exitcode|error_file|traceback) {0,10}: ?(?P<value>.*)$",
+    *("time", "host", "rank", "exitcode", "error_file", "traceback"),
+)
 ROOT = gated(r"\s*Root Cause \(first observed failure\):", "Root Cause (first observed failure)")
 FAILED = gated(r"\S.{0,300} FAILED\s*$", " FAILED")
 AGENT_EXIT = gated(
