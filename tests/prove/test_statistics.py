@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from firstfault.prove.probes.statistics import describe, effective_momentum, spread
+from firstfault.prove.probes.statistics import describe, effective_momentum, numbers, spread
 
 torch.set_num_threads(1)
 
@@ -21,7 +21,7 @@ def test_drift_is_the_distance_of_means_in_deviations() -> None:
     batch = torch.zeros(4, 2, 3, 3)
     batch[:, 1] = 6.0
     seen = describe(batch, torch.tensor([0.0, 0.0]), torch.tensor([4.0, 4.0]), 0.0)
-    assert seen.elements == 36 and seen.drift == pytest.approx((0 + 3) / 2)
+    assert seen.elements == 36 and numbers([seen.drift]) == [pytest.approx((0 + 3) / 2)]
     assert torch.equal(seen.means, torch.tensor([0.0, 6.0]))
 
 
@@ -33,7 +33,7 @@ def test_elements_of_flat_batches() -> None:
 def test_the_spread_of_independent_samples_is_about_one() -> None:
     torch.manual_seed(0)
     batches = [describe(torch.randn(16, 32, 4), None, None, 0.0) for _ in range(8)]
-    assert spread(batches) == pytest.approx(1, abs=0.3)
+    assert numbers([spread(batches)]) == [pytest.approx(1, abs=0.3)]
 
 
 def test_the_spread_of_sorted_samples_is_large() -> None:
@@ -45,3 +45,8 @@ def test_the_spread_of_sorted_samples_is_large() -> None:
 def test_the_spread_needs_several_samples_in_several_batches() -> None:
     one = describe(torch.randn(1, 3, 2, 2), None, None, 0.0)
     assert spread([one, one]) is None and spread([]) is None
+
+
+def test_numbers_that_are_not_finite_or_not_there_are_none() -> None:
+    read = numbers([torch.tensor(2.0), None, torch.tensor(float("nan")), torch.tensor(3.0, dtype=torch.float64)])
+    assert read == [2.0, None, None, 3.0]

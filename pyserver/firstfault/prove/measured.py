@@ -19,6 +19,8 @@ the part that its targets are of all. ``suspected``: a finding of the lint names
 finite are null.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 

@@ -4,6 +4,8 @@ For a mean over all N targets each weighs 1/N: the ratio of the largest to the s
 sum of weight x targets, is 1. A mean of means has a ratio above 1, a fault of scale another mass.
 """
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple

@@ -1,5 +1,7 @@
 """BatchNorm under accumulation, on tiny batches, under checkpoints, and synchronised over ranks only."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from typing import Any
 

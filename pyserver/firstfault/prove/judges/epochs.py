@@ -1,5 +1,7 @@
 """Where the data ends: what is left over, short windows, a window that never closes, the length of the schedule."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 
 from firstfault.prove.measured import Event, Measured, Part

@@ -1,5 +1,7 @@
 """Ratio and mass of the target weights: means of means, and factors that are missing or there twice."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator
 
 from firstfault.prove.gradients import difference

@@ -15,13 +15,14 @@ part of the model are not seen.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Callable
 
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from firstfault.prove.probes.patching import Undo, all_of, compiling, wrap
-from firstfault.prove.probes.statistics import Batch, describe, spread
+from firstfault.prove.probes.statistics import Batch, describe, numbers, spread
 from firstfault.prove.record import Record, Window
 
 
@@ -96,6 +97,7 @@ class _Probe:
         if layers:
             names = _names(forwards.first)
             window.values["batchnorm"] = [_summary(layer, names) for layer in layers]
+            _read(window.values["batchnorm"])
         if self.compiled:
             window.values["batchnorm_compiled"] = True
         if forwards.still:
@@ -104,9 +106,11 @@ class _Probe:
 
 def _described(module: Any, batch: torch.Tensor) -> Batch:
     counted = module.num_batches_tracked
-    fresh = module.running_mean is None or (counted is not None and not int(counted))
-    mean, variance = (None, None) if fresh else (module.running_mean, module.running_var)
-    return describe(batch, mean, variance, module.eps)
+    found = describe(batch, module.running_mean, module.running_var, module.eps)
+    if found.drift is None or counted is None:
+        return found
+    # The statistics that a layer begins with tell nothing; whether they are those is not asked of the GPU here.
+    return found._replace(drift=torch.where(counted == 0, math.nan, found.drift))
 
 
 def _names(root: Any) -> dict[int, str]:
@@ -115,7 +119,7 @@ def _names(root: Any) -> dict[int, str]:
 
 def _summary(layer: _Layer, names: dict[int, str]) -> dict[str, Any]:
     module = layer.module
-    drifts = [batch.drift for batch in layer.batches if batch.drift is not None]
+    drifts = [batch.drift for batch in layer.batches if batch.drift is not None]  # NaN where it is not known yet
     updates = len(layer.batches) + layer.recomputed
     return {
         "layer": names.get(id(module), ""),
@@ -126,7 +130,14 @@ def _summary(layer: _Layer, names: dict[int, str]) -> dict[str, Any]:
         "batches": len(layer.batches),
         "recomputed": layer.recomputed,
         "elements": min(batch.elements for batch in layer.batches),
-        "drift": sum(drifts) / len(drifts) if drifts else None,
+        "drift": torch.stack(drifts).nanmean() if drifts else None,
         "spread": spread(layer.batches),
         "synchronised": isinstance(module, torch.nn.SyncBatchNorm),
     }
+
+
+def _read(summaries: list[dict[str, Any]]) -> None:
+    """The numbers of all layers at once."""
+    read = iter(numbers([each[name] for each in summaries for name in ("drift", "spread")]))
+    for each in summaries:
+        each.update(drift=next(read), spread=next(read))

@@ -1,8 +1,12 @@
-"""What the batches of a BatchNorm layer were like, beside its running statistics. Tensors in, numbers out."""
+"""What the batches of a BatchNorm layer were like, beside its running statistics.
+
+Tensors in, tensors out: reading a number waits for the GPU, so ``numbers`` reads them all at once, at a window's end.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -12,7 +16,7 @@ class Batch(NamedTuple):
     """One training batch as a BatchNorm layer saw it."""
 
     elements: int  # values for each channel
-    drift: float | None  # mean over channels of |batch mean - running mean| / running deviation
+    drift: torch.Tensor | None  # mean over channels of |batch mean - running mean| / running deviation
     means: torch.Tensor  # of each channel
     sampling: torch.Tensor | None  # of each channel: the variance of that mean, if samples were drawn independently
 
@@ -31,7 +35,7 @@ def describe(batch: torch.Tensor, mean: torch.Tensor | None, variance: torch.Ten
         )
 
 
-def spread(batches: list[Batch]) -> float | None:
+def spread(batches: list[Batch]) -> torch.Tensor | None:
     """How much the means of micro-batches scatter, as a multiple of what independent samples would give.
 
     About 1 where samples are drawn independently, far above where a micro-batch holds one kind of sample: then running
@@ -41,8 +45,21 @@ def spread(batches: list[Batch]) -> float | None:
     if len(batches) < 2 or len(sampling) < len(batches):
         return None
     between = torch.stack([batch.means for batch in batches]).var(0).mean()
-    expected = torch.stack(sampling).mean()
-    return _finite(float(between / expected)) if expected > 0 else None
+    return between / torch.stack(sampling).mean()
+
+
+def numbers(tensors: Sequence[torch.Tensor | None]) -> list[float | None]:
+    """Scalars as numbers, None where there is none or it is not finite; one transfer for all of a device."""
+    found: list[float | None] = [None] * len(tensors)
+    by_device: dict[torch.device, list[int]] = {}
+    for place, tensor in enumerate(tensors):
+        if tensor is not None:
+            by_device.setdefault(tensor.device, []).append(place)
+    for places in by_device.values():
+        read = torch.stack([tensors[place].float() for place in places]).tolist()  # type: ignore[union-attr]
+        for place, number in zip(places, read):
+            found[place] = number if math.isfinite(number) else None
+    return found
 
 
 def effective_momentum(momentum: float, updates: int) -> float:
@@ -50,9 +67,5 @@ def effective_momentum(momentum: float, updates: int) -> float:
     return 1 - (1 - momentum) ** updates
 
 
-def _drift(means: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, eps: float) -> float | None:
-    return _finite(float(((means - mean).abs() / (variance + eps).sqrt()).mean()))
-
-
-def _finite(number: float) -> float | None:
-    return number if math.isfinite(number) else None
+def _drift(means: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, eps: float) -> torch.Tensor:
+    return ((means - mean).abs() / (variance + eps).sqrt()).mean()
