@@ -50,6 +50,12 @@ def test_a_script_that_divides_its_gradients_is_right(process: Warm) -> None:
     assert seen.kept_cosine == pytest.approx(1) and seen.kept_scale < 0.1
 
 
+def test_clips_between_micro_batches_leave_the_direction(process: Warm) -> None:
+    """What they shorten is not what the losses did: no distance is told."""
+    _, window = _first(process, "faulty/ga209_clip_each.py")
+    assert "cosine of" in difference(window) and "%" not in difference(window)
+
+
 @pytest.mark.parametrize(
     ("error", "noise", "differs"), [(1e-6, 2e-7, False), (5e-5, 2e-7, True), (0.02, 0.015, False), (0.3, 0.015, True)]
 )

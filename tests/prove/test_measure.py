@@ -81,6 +81,22 @@ def test_a_line_that_is_called_twice_is_two_losses(process: Warm) -> None:
     assert not [each for each in found if each.state == "proven"]
 
 
+def test_a_scaler_that_is_off_tells_nothing_of_the_order(process: Warm, tmp_path: Path) -> None:
+    """Without a GPU most scripts turn it off: clipping before unscale_ is a fault all the same, and does not show."""
+    faulty = (SCRIPTS.parent / "faulty" / "ga210_clip_before_unscale.py").read_text()
+    late = "        scaler.unscale_(optimizer)\n        scaler.step"
+    (tmp_path / "off.py").write_text(
+        faulty.replace("1024.0", "1024.0, enabled=False").replace("        scaler.step", late)
+    )
+    verdict = verdict_for("GA210", verdicts(process.measure(tmp_path / "off.py")))
+    assert verdict.state == "not measured" and "No gradient scaler was at work" in verdict.message
+
+
+def test_where_nothing_ran_nothing_is_told_of_it() -> None:
+    assert {each.message for each in verdicts(ran_nothing())} == {"No backward ran."}
+    assert to_text(ran_nothing(), []).startswith("No fault is suspected, and nothing was measured.")
+
+
 def test_a_run_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     worker = pytest.importorskip("firstfault.prove.worker")
     gone = subprocess.Popen([sys.executable, "-c", "pass"])

@@ -134,6 +134,18 @@ def test_torch_is_missing_or_too_old(python: Callable[..., Run], tmp_path: Path)
     assert old == "Not measured: torch 1.13.1+cu117 is too old; 2.1 is the oldest that can be measured."
 
 
+@pytest.mark.parametrize(
+    "asked", ["import importlib.util as i; assert i.find_spec('torch')", "from importlib.metadata import *"]
+)
+def test_a_torch_that_was_looked_for_before_it_is_imported(
+    python: Callable[..., Run], tmp_path: Path, asked: str
+) -> None:
+    """As transformers and datasets do; asking is not importing."""
+    (tmp_path / "torch.py").write_text("__version__ = '1.13.1'")
+    ended = python(f"{asked}\nimport torch\nassert 'firstfault' not in str(type(torch.__spec__.loader))").ended
+    assert ended == "Not measured: torch 1.13.1 is too old; 2.1 is the oldest that can be measured."
+
+
 def test_the_users_own_sitecustomize_still_runs(python: Callable[..., Run], tmp_path: Path) -> None:
     own = tmp_path / "own"
     own.mkdir()

@@ -4,6 +4,8 @@ A single process compares the two itself. Several ranks send sketches, which are
 distances between sketches are those between the gradients to some per cent; equal gradients have equal sketches.
 """
 
+from __future__ import annotations
+
 import math
 from typing import NamedTuple
 
@@ -67,11 +69,17 @@ def difference(window: Window) -> str:
     found = gradient(window)
     if found is None or not found.differs:
         return ""
-    if found.only_scaled:
+    if found.only_scaled or _clipped(window):
         return f" The gradient of that step has a cosine of {found.cosine:.3g} with the wanted one."
     return (
         f" The gradient of that step is {100 * found.error:.3g}% away from the wanted one (cosine {found.cosine:.3g})."
     )
+
+
+def _clipped(window: Window) -> bool:
+    """Clips between micro-batches bend the gradient a little and shorten it much: not all of that is the losses'."""
+    clips = [event for part in window.parts for event in part.named("clip")]
+    return any(float(each.details.get("factor", 1.0)) < 1 for each in clips)
 
 
 def _beside(one: Sketch, other: Sketch) -> tuple[float, float, float]:

@@ -39,7 +39,8 @@ class Judged(NamedTuple):
 
 def to_text(measured: Measured, judged: Iterable[Judged], refuted: Iterable[str] = ()) -> str:
     """The verdicts first, then one table for each window. ``refuted``: faults that no finding asked about."""
-    blocks = ["\n".join(_verdict(each)) for each in judged] or ["No fault is suspected, and none was measured."]
+    none = "none was measured" if measured.complete else "nothing was measured"
+    blocks = ["\n".join(_verdict(each)) for each in judged] or [f"No fault is suspected, and {none}."]
     others = ", ".join(refuted)
     blocks += [f"Measured as well, and right: {others}."] if others else []
     blocks += [measured.ended]

@@ -4,6 +4,8 @@ A judge is a function in ``prove/judges/``; looking is finding. It reads ``Measu
 code that no judge speaks of is not measured.
 """
 
+from __future__ import annotations
+
 import importlib
 import pkgutil
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +40,8 @@ def verdicts(measured: Measured) -> list[Verdict]:
     """All that can be said, by code; where two judges speak of one code, the one that knows more comes first."""
     order: dict[State, int] = {"proven": 0, "refuted": 1, "not measured": 2}
     found = [verdict for each in _judges() for verdict in each(measured)]
+    if not any(part.micro_batches for window in measured.windows for part in window.parts):
+        found = [each._replace(state="not measured", message="No backward ran.") for each in found]
     spoiled = [why for probe, why in measured.notes if probe == "boundaries"]
     if spoiled:  # where one window ends and the next begins is not known
         found = [each._replace(state="not measured", message=f"{spoiled[0].capitalize()}.") for each in found]

@@ -33,6 +33,10 @@ def _begin() -> None:
     version = ".".join(map(str, sys.version_info[:3]))
     send({"kind": "python", "executable": sys.executable, "version": version})
     sys.meta_path.insert(0, _WaitForTorch(plan, send))
+    if plan.replaces:
+        from firstfault.prove import replacing
+
+        replacing.install(plan, send)
     sys.excepthook = _reporting(sys.excepthook, send)
 
 
@@ -54,30 +58,35 @@ def _make_importable() -> None:
 
 
 class _WaitForTorch(importlib.abc.MetaPathFinder):
-    """Asked for every module that is imported; interested in one."""
+    """Asked for every module that is imported; interested in one.
+
+    Asking is not importing: transformers and datasets look whether there is a torch before anything imports it. So it
+    stays until torch is executed.
+    """
 
     def __init__(self, plan: Any, send: Any) -> None:
-        self.plan, self.send, self.asked = plan, send, False
+        self.plan, self.send, self.asking = plan, send, False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "torch" or self.asked:
+        if name != "torch" or self.asking:
             return None
-        self.asked = True
-        spec = importlib.util.find_spec("torch")  # by all other finders
+        self.asking = True
+        try:
+            spec = importlib.util.find_spec("torch")  # by all other finders
+        finally:
+            self.asking = False
         if spec is None or spec.loader is None:
-            self.asked = False
             self.send({"kind": "unfit", "why": f"torch is not installed in {sys.executable}"})
             return None
-        spec.loader = _Loader(spec.loader, self.plan, self.send)
-        sys.meta_path.remove(self)
+        spec.loader = _Loader(spec.loader, self)
         return spec
 
 
 class _Loader(importlib.abc.Loader):
     """torch's own loader, and the probes behind it."""
 
-    def __init__(self, loader: Any, plan: Any, send: Any) -> None:
-        self.loader, self.plan, self.send = loader, plan, send
+    def __init__(self, loader: Any, finder: _WaitForTorch) -> None:
+        self.loader, self.finder = loader, finder
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.loader, name)
@@ -88,14 +97,16 @@ class _Loader(importlib.abc.Loader):
     def exec_module(self, module: Any) -> None:
         # The module shall look as ever afterwards: the loader is seen by inspect, pickle and reload.
         module.__spec__.loader = module.__loader__ = self.loader
+        if self.finder in sys.meta_path:
+            sys.meta_path.remove(self.finder)
         self.loader.exec_module(module)
         try:
             from firstfault.prove import worker
 
-            worker.start(self.plan)
+            worker.start(self.finder.plan)
         except Exception as error:
             why = f"the probes could not be put on ({type(error).__name__}: {error})"
-            self.send({"kind": "unfit", "why": why[:300]})
+            self.finder.send({"kind": "unfit", "why": why[:300]})
 
 
 def _reporting(previous: Any, send: Any) -> Any:

@@ -65,7 +65,8 @@ def _around_backward(part: Part) -> Verdict:
 def clipped_while_scaled(measured: Measured) -> Iterator[Verdict]:
     clips = [event for part in parts_of(measured) for event in part.named("clip")]
     scaled = [event for event in clips if float(event.details.get("scale", 1.0)) != 1.0]
-    at_work = any(part.named("unscale", "update") for part in parts_of(measured))
+    calls = [event for part in parts_of(measured) for event in part.named("unscale", "update")]
+    at_work = any(event.details.get("enabled", True) for event in calls)
     if scaled:
         call, scale = scaled[0].details["call"], float(scaled[0].details["scale"])
         message = f"{call} ran on gradients that were still multiplied by {scale:g}; unscale_ had not run."

@@ -3,7 +3,7 @@
 Events and what they carry beside ``after`` and ``stepped`` (``prove/record.py``):
 
     zero_grad   optimizer=0 | None (a model's)      clip      call, factor, scale (not 1: gradients were still scaled)
-    unscale                                         update    of a gradient scaler
+    unscale     enabled                             update    of a gradient scaler, enabled
     schedule    scheduler, length                   ema
     data_begin  again, length                       data_end
 
@@ -105,7 +105,7 @@ class _Ledger:
 
     def unscale(self, original: Call) -> Call:
         def unscale_(scaler: Any, *arguments: Any, **named: Any) -> Any:
-            self.record.event("unscale")
+            self.record.event("unscale", enabled=scaler.is_enabled())
             answer, _ = self._around(lambda: original(scaler, *arguments, **named))
             self.scale = 1.0
             return answer
@@ -116,8 +116,8 @@ class _Ledger:
         around = self.record.around
         return around(call) if around else (call(), 1.0)
 
-    def update(self, *_: Any) -> None:
-        self.record.event("update")
+    def update(self, scaler: Any, *_: Any) -> None:
+        self.record.event("update", enabled=scaler.is_enabled())
 
     def schedule(self, scheduler: Any, *_: Any) -> None:
         if getattr(scheduler, "last_epoch", 0) == -1:
