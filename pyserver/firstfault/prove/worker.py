@@ -25,12 +25,12 @@ class Measured(SystemExit):
 def start(plan: Plan) -> Record | None:
     """Called when torch has been imported. Never raises into the user's code."""
     send = sender(plan.folder)
-    version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
-    if version < OLDEST:
-        send({"kind": "unfit", "why": f"torch {torch.__version__} is too old; 2.1 is the oldest that can be measured"})
+    unfit = too_old()
+    if unfit:
+        send({"kind": "unfit", "why": unfit})
         return None
     send({"kind": "torch", "version": torch.__version__, "cuda": bool(torch.version.cuda)})
-    record = Record(send, plan.windows, place=_place)
+    record = Record(send, plan.windows, place=place)
     record.stop = _stopper(record)
     record.on("backward", lambda _: _end_without_watcher(plan))
     install_all(record)
@@ -40,10 +40,18 @@ def start(plan: Plan) -> Record | None:
     return record
 
 
+def too_old() -> str:
+    """Why this torch cannot be measured; empty where it can."""
+    version = tuple(int(each) for each in re.findall(r"\d+", torch.__version__)[:2])
+    if version >= OLDEST:
+        return ""
+    return f"torch {torch.__version__} is too old; 2.1 is the oldest that can be measured"
+
+
 _known_place: list[tuple[int, int]] = []  # the group may be gone when the last window is sent
 
 
-def _place() -> tuple[int, int]:
+def place() -> tuple[int, int]:
     """Rank and number of ranks, as the process group has or had them, else as the launcher said."""
     distributed = torch.distributed
     if distributed.is_available() and distributed.is_initialized():
