@@ -30,9 +30,13 @@ def measure(
     output: int | IO[bytes] = subprocess.DEVNULL,
     cancelled: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
+    replaced: tuple[str, str] | None = None,
 ) -> tuple[Measured, list[Verdict]]:
-    """Run a command under the probes, and judge what they saw."""
-    answer = runner.run(command, windows, timeout, cwd, env, output, cancelled, say)
+    """Run a command under the probes, and judge what they saw. ``replaced``: a script, and the text it runs with."""
+    answer = runner.run(command, windows, timeout, cwd, env, output, cancelled, say, replaced)
+    if replaced and not any(each["kind"] == "replaced" for process in answer.processes for each in process.messages):
+        why = f"The command did not run {os.path.basename(replaced[0])}, so the fix was not measured. {answer.ended}"
+        return Measured(why, (), (), ()), []
     values = measured(answer.ended, answer.processes, answer.finished)
     return values, verdicts(values)
 

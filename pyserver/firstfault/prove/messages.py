@@ -11,6 +11,7 @@ Messages are dictionaries with a ``kind``:
     progress  so many backward calls ran in the open window: window, backwards
     window    one optimizer window, see ``prove/record.py``
     note      something is not measured: probe, why
+    replaced  the text that stands for a script was read: path
     raised    an exception ended the process: type, message, file, line
     done      all windows are measured and the process was asked to end
 """
@@ -25,6 +26,7 @@ from typing import Any, NamedTuple
 SCHEMA = 1
 VARIABLE = "FIRSTFAULT_MEASURE"  # the environment variable that names the folder
 _PLAN = "plan.json"
+_REPLACEMENT = "replacement.txt"
 _ENDING = ".jsonl"
 _LONGEST = 1 << 24  # characters of one line; a longer one is garbage
 
@@ -38,6 +40,7 @@ class Plan(NamedTuple):
     windows: int = 2
     watcher: int = 0  # the process that waits for the answer; when it is gone, the measured one ends
     host: str = ""  # the host of that process: elsewhere its number means nothing
+    replaces: str = ""  # the script that runs with another text; see ``prove/replacing.py``
 
 
 class Process(NamedTuple):
@@ -67,6 +70,25 @@ def read_plan(folder: str) -> Plan | None:
     if not isinstance(values, dict) or values.pop("schema", None) != SCHEMA:
         return None
     return Plan(**{name: values[name] for name in Plan._fields if name in values})
+
+
+def write_replacement(folder: str, text: str) -> None:
+    """In the encoding that its own first lines name."""
+    import io
+    import tokenize
+
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)
+    except SyntaxError:
+        encoding = "utf-8"
+    with open(os.path.join(folder, _REPLACEMENT), "wb") as file:
+        file.write(text.encode(encoding, "backslashreplace"))
+
+
+def replacement(plan: Plan) -> bytes:
+    """The text that stands for the script, as it would lie on disk."""
+    with open(os.path.join(plan.folder, _REPLACEMENT), "rb") as file:
+        return file.read()
 
 
 def sender(folder: str) -> Callable[[Message], None]:

@@ -13,7 +13,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple
 
-from firstfault.prove.messages import VARIABLE, Message, Plan, Process, received, this_host, write_plan
+from firstfault.prove.messages import (
+    VARIABLE,
+    Message,
+    Plan,
+    Process,
+    received,
+    this_host,
+    write_plan,
+    write_replacement,
+)
 from firstfault.prove.process_tree import end_tree
 
 INJECT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "inject")
@@ -40,12 +49,17 @@ def run(
     output: int | IO[bytes] = subprocess.DEVNULL,
     cancelled: Callable[[], bool] = lambda: False,
     say: Callable[[str], None] = lambda _: None,
+    replaced: tuple[str, str] | None = None,
 ) -> Run:
-    """Run a command until it has sent its windows, or as long as it is allowed to. ``say`` is told how far it is."""
+    """Run a command until it has sent its windows, or as long as it is allowed to. ``say`` is told how far it is.
+
+    ``replaced``: the path of a script and the text that it runs with.
+    """
     folder = tempfile.mkdtemp(prefix="firstfault-")
     try:
-        write_plan(Plan(folder, windows, os.getpid(), this_host()))
-        return _run(list(command), folder, windows, timeout, cwd, env, output, _Watched(cancelled, say, windows))
+        words = list(command) if replaced is None else _replace(command, cwd or os.curdir, folder, *replaced)
+        write_plan(Plan(folder, windows, os.getpid(), this_host(), replaced[0] if replaced else ""))
+        return _run(words, folder, windows, timeout, cwd, env, output, _Watched(cancelled, say, windows))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -82,6 +96,28 @@ def _run(
     ended = _sentence(reason, process.returncode, processes, windows, timeout)
     stopped = any(each["kind"] == "done" for process in processes for each in process.messages)
     return Run(ended, processes, reason == "exited" and process.returncode == 0 and not stopped)
+
+
+_STUB = """\
+from firstfault.prove import replacing
+replacing.run_as_main(globals(), {typed!r}, {path!r})
+"""
+
+
+def _replace(command: Sequence[str], cwd: str, folder: str, path: str, text: str) -> list[str]:
+    """The command with a stub in the place of the script, where it names the script; see ``prove/replacing.py``."""
+    write_replacement(folder, text)
+    real = os.path.realpath(path)
+    words = []
+    for word in command:
+        if word.endswith(".py") and os.path.realpath(os.path.join(cwd, word)) == real:
+            stub = os.path.join(folder, "stub", os.path.basename(word))
+            os.makedirs(os.path.dirname(stub), exist_ok=True)
+            with open(stub, "w", encoding="utf-8") as file:
+                file.write(_STUB.format(typed=word, path=os.path.join(os.path.realpath(cwd), word)))
+            word = stub
+        words.append(word)
+    return words
 
 
 def _environment(base: Mapping[str, str], folder: str) -> dict[str, str]:
