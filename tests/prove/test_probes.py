@@ -210,7 +210,10 @@ def test_in_batch_negatives_are_seen_and_class_labels_are_not(run: Run) -> None:
         return F.cross_entropy(scores, torch.arange(len(inputs)))
 
     first, *_ = run.train(classifier(), points(2, size=5), contrastive)
-    assert [each["in_batch"] for each in first["micro_batches"]] == [{"rows": 5, "losses": 1}] * 2
+    one, other = (each["in_batch"] for each in first["micro_batches"])
+    assert one == {"rows": 5, "losses": 1} == {name: other[name] for name in one} and other["apart"] > 0.5
+    alike = run.train(classifier(), [(torch.ones(5, 5), torch.zeros(5))] * 2, contrastive)[-1]
+    assert alike["micro_batches"][1]["in_batch"]["apart"] is None, "examples that are all alike"
     second = run.train(classifier(), [(torch.randn(3, 5), torch.arange(3))] * 2, mean)[-1]
     assert not any("in_batch" in each for each in second["micro_batches"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from firstfault.prove.gradients import difference
+from firstfault.prove.judges.coupled import repeats
 from firstfault.prove.measured import Measured
 from firstfault.prove.verdict import Verdict, judge
 from firstfault.prove.weights import RATIO, Row, Term, is_close, spread, terms, usual_length
@@ -158,6 +159,8 @@ def _alone(k: int, world: int) -> Iterator[Verdict]:
 def _why_unknown(full: list[Term], k: int, world: int) -> str | None:
     if world > 1 and not all(part.values.get("averaged_over_ranks") is not None for part in full[0].window.parts):
         return "It is not known how the ranks join their gradients, so the scale of the sum is not known either."
+    if any(repeats(part) for part in full[0].window.parts):
+        return "Each backward of a step has all of its examples, and brings the part of some: weights tell nothing."
     masses = [term.mass for term in full if (term.file, term.line) == (full[0].file, full[0].line)]
     if max(masses) - min(masses) > 0.05 * max(map(abs, masses)):
         return (
