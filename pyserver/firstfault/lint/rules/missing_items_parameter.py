@@ -33,9 +33,8 @@ from transformers import Trainer
 
 class LoggedTrainer(Trainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        loss, outputs = super().compute_loss(
-            model, inputs, return_outputs=True, num_items_in_batch=num_items_in_batch
-        )
+        kept = {"return_outputs": True, "num_items_in_batch": num_items_in_batch}
+        loss, outputs = super().compute_loss(model, inputs, **kept)
         self.last_loss = loss.detach()
         return (loss, outputs) if return_outputs else loss
 ```
