@@ -3,7 +3,9 @@
 export const DIAGNOSE = "firstfault/diagnose";
 export const EXPLAIN = "firstfault/explain";
 export const MEASURE = "firstfault/measure";
+export const PROVE_FIX = "firstfault/proveFix";
 export const SCAFFOLD = "firstfault/scaffold";
+export const PROVE_FIX_COMMAND = "firstfault.proveFix";
 export const SECTION = "firstfault";
 export const SOURCE = "firstfault";
 export const UNUSED_IGNORE = "unused-ignore";
@@ -179,6 +181,65 @@ export interface Measurement {
   picture: string;
   printed: string;
   command: string[];
+}
+
+/** Names a fix: the argument of a code action's command, and a part of what `firstfault/proveFix` is given. */
+export interface FixOf {
+  uri: string;
+  version: number;
+  code: string;
+  line: number;
+  title: string;
+}
+
+/** A command as for `firstfault/measure`, and the fix. `line` is that of the finding, from 1. */
+export interface ProveFixParams {
+  command?: string[];
+  cwd?: string;
+  env?: Record<string, string>;
+  uri?: string;
+  windows?: number;
+  timeout?: number;
+  workDoneToken?: number | string;
+  fix: FixOf;
+}
+
+/** One number of the run as it stands and of the run with the fix, beside what it should be. */
+export interface Compared {
+  what: string;
+  before: string;
+  after: string;
+  wanted: string;
+  right: boolean;
+}
+
+export interface TextPosition {
+  line: number;
+  character: number;
+}
+
+export interface TextRange {
+  start: TextPosition;
+  end: TextPosition;
+}
+
+export interface TextEdit {
+  range: TextRange;
+  newText: string;
+}
+
+/** What `firstfault/proveFix` answers. `after` is null where the fault itself was not proven; `edits` are the fix, for `version` of the document. */
+export interface FixProof {
+  proved: boolean;
+  why: string;
+  code: string;
+  name: string;
+  title: string;
+  compared: Compared[];
+  before: Measurement;
+  after: Measurement | null;
+  version: number;
+  edits: TextEdit[];
 }
 
 export interface ScaffoldParams {

@@ -3,6 +3,7 @@
 import os
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from firstfault.lsp.convert import uri_of
 from lsp.client import Client, running
+from lsp.test_actions import applied
 
 FAILED, CANCELLED = -32803, -32800
 # Ten and ninety targets in a window of two micro-batches: in a mean of means one target weighs nine times another.
@@ -212,6 +214,117 @@ def test_nothing_is_left_when_the_editor_goes(script: Path, tmp_path: Path, way:
 def measured_folder(pid: int) -> str:
     variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     return next(each for each in variables if each.startswith(b"FIRSTFAULT_MEASURE=")).partition(b"=")[2].decode()
+
+
+# ------------------------------------------------------------------------------------------------- a fix is proved
+
+
+@pytest.fixture(scope="module")
+def prover() -> Iterator[Client]:
+    """A server whose client has the command that the light bulb's offer needs."""
+    with running() as client:
+        client.initialize(initializationOptions={"proveFix": True})
+        yield client
+
+
+def offers(client: Client, uri: str) -> list[dict[str, Any]]:
+    everywhere = {"start": {"line": 0, "character": 0}, "end": {"line": 999, "character": 0}}
+    return [each for each in client.actions(uri, everywhere) if "command" in each]
+
+
+def test_a_fix_is_proved_before_it_is_applied(prover: Client, script: Path) -> None:
+    uri = uri_of(str(script))
+    prover.open(uri, SCRIPT, version=4)
+    offer = offers(prover, uri)[0]
+    assert offer["title"].startswith("Prove this fix on a run: ") and "edit" not in offer
+    assert offer["command"]["command"] == "firstfault.proveFix"
+    (fix,) = offer["command"]["arguments"]
+    files = sorted(script.parent.rglob("*"))
+    proof = prover.request("firstfault/proveFix", params(script, "10", "90", fix=fix, workDoneToken="f"))
+    assert (proof["proved"], proof["why"]) == (True, ""), proof["why"]
+    assert sorted(script.parent.rglob("*")) == files and script.read_text() == SCRIPT
+    numbers = {each["what"].split()[0]: (each["before"], each["after"], each["right"]) for each in proof["compared"]}
+    assert numbers["Weight"][1:] == ("1.0000", True)
+    assert proof["compared"][0]["before"] == "9.0000"
+    assert numbers["Distance"][1:] == ("0", True) and numbers["Optimizer"] == ("2", "2", True)
+    assert [each["code"] for each in proof["before"]["verdicts"] if each["state"] == "proven"] == ["GA101"]
+    assert not [each for each in proof["after"]["verdicts"] if each["state"] == "proven"]
+    told = [each["params"]["value"].get("message") for each in prover.asked if each["method"] == "$/progress"]
+    assert any(each and each.startswith("As it stands: ") for each in told)
+    assert any(each and each.startswith("With the fix: ") for each in told)
+    fixed = applied(SCRIPT, proof["edits"])
+    assert proof["version"] == 4 and fixed != SCRIPT
+    assert items(prover, script)[0]["message"].startswith("Proven: ")
+    prover.change(uri, 5, {"text": fixed})
+    assert items(prover, script) == []
+
+
+def test_without_the_fault_nothing_is_proved(prover: Client, script: Path) -> None:
+    """Equal counts: the run cannot tell, and the script with the fix is not even run."""
+    uri = uri_of(str(script))
+    prover.open(uri, SCRIPT)
+    (fix,) = offers(prover, uri)[0]["command"]["arguments"]
+    proof = prover.request("firstfault/proveFix", params(script, "40", "40", fix=fix))
+    assert (proof["proved"], proof["after"]) == (False, None)
+    assert proof["why"].startswith("GA101 is not measured on the script as it stands")
+
+
+WRONG = """
+import sys
+from firstfault.lint.rules import mean_of_means
+from firstfault.lint import Fix
+from firstfault.lsp import linting, server
+from firstfault.text import Edit, Position, Span
+unmeasured = linting.unmeasured
+def wrong(ls, source, path, uri):
+    number = source.splitlines().index("        loss = loss / ACCUMULATION_STEPS") + 1 if "loss / A" in source else 0
+    span = Span(Position(number, 1), Position(number, 41))
+    fix = Fix("Wrong", "safe", (Edit(span, TEXT),))
+    return [each._replace(fixes=(fix,)) for each in unmeasured(ls, source, path, uri) or []]
+linting.unmeasured = wrong
+server.serve()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("        loss = loss / 2.0  # as before", "With the fix, GA101 is still proven."),
+        ("        loss = loss * 1.0", "With the fix, GA101 is still proven."),
+        ("        loss = loss * tags.numel() / 50", "With the fix, another fault is proven: GA102."),
+        ("        raise SystemExit", "With the fix, GA101 is not measured."),
+        ("        loss = loss * tags.numel() / 100; optimizer.step()", "With the fix, "),
+    ],
+)
+def test_a_fix_that_does_not_help_is_not_proved(script: Path, text: str, why: str) -> None:
+    with running(command=[sys.executable, "-c", WRONG.replace("TEXT", repr(text))]) as client:
+        client.initialize(initializationOptions={"proveFix": True})
+        client.open(uri_of(str(script)), SCRIPT)
+        line = SCRIPT.splitlines().index("        loss = loss / ACCUMULATION_STEPS") + 1
+        fix = {"uri": uri_of(str(script)), "version": 1, "code": "GA101", "line": line, "title": "Wrong"}
+        proof = client.request("firstfault/proveFix", params(script, "10", "90", fix=fix))
+        assert not proof["proved"] and proof["why"].startswith(why), proof["why"]
+
+
+def test_a_fix_of_another_text_is_refused(prover: Client, script: Path) -> None:
+    uri = uri_of(str(script))
+    prover.open(uri, SCRIPT)
+    (fix,) = offers(prover, uri)[0]["command"]["arguments"]
+    for change, said in (
+        ({"version": 9}, "The text has changed since"),
+        ({"title": "Another"}, "The text has changed since"),
+        ({"uri": uri_of(str(script.parent / "gone.py"))}, "Only a fix of a script that is open"),
+    ):
+        error = prover.error("firstfault/proveFix", params(script, "10", "90", fix={**fix, **change}))
+        assert error["code"] == FAILED and error["message"].startswith(said)
+    prover.change(uri, 2, {"text": SCRIPT + "# not saved\n"})
+    error = prover.error("firstfault/proveFix", params(script, "10", "90", fix={**fix, "version": 2}))
+    assert error["message"].endswith("Save it first.")
+
+
+def test_a_client_without_the_command_gets_no_offer(client: Client, script: Path) -> None:
+    client.open(uri_of(str(script)), SCRIPT)
+    assert offers(client, uri_of(str(script))) == []
 
 
 def test_a_probe_is_written_from_the_text_as_it_is_shown(client: Client, script: Path) -> None:

@@ -9,6 +9,7 @@ from lsprotocol import types
 from firstfault.lint.rule import Finding, Fix
 from firstfault.lsp import convert, linting
 from firstfault.lsp.documents import Document
+from firstfault.lsp.protocol import PROVE_FIX_COMMAND, FixOf
 from firstfault.lsp.wire import Server
 from firstfault.text import Edit, Position, Span, apply_edits
 
@@ -61,6 +62,8 @@ def _actions(
     preferred = next((fix for fix in finding.fixes if fix.applicability == "safe"), None)
     for fix in finding.fixes:
         yield _action(ls, document, convert.title(fix), fix, mine, fix is preferred)
+        if ls.proves_fixes and _can_run(ls, document, finding):
+            yield _proof(document, finding, fix, mine)
     ignore = _ignore(ls, document, finding) if finding.url else None  # what is no rule is not ignored but mended
     if ignore is not None:
         yield _action(ls, document, ignore.title, ignore, mine, False)
@@ -79,6 +82,31 @@ def _action(
         diagnostics=mine or None,
         edit=_workspace_edit(ls, [(document, convert.text_edits(document, fix))]),
         is_preferred=preferred or None,
+    )
+
+
+def _can_run(ls: Server, document: Document, finding: Finding) -> bool:
+    from firstfault.measuring import MEASURABLE
+
+    is_script = convert.path_of(document.uri) is not None and ls.notebooks.of(document) is None
+    return is_script and finding.code.startswith(MEASURABLE)
+
+
+def _proof(document: Document, finding: Finding, fix: Fix, mine: list[types.Diagnostic]) -> types.CodeAction:
+    """Offered, never run by itself: the client asks the user before anything runs."""
+    title = f"Prove this fix on a run: {convert.title(fix)}"
+    named = FixOf(
+        uri=document.uri,
+        version=document.version,
+        code=finding.code,
+        line=finding.span.start.line,
+        title=convert.title(fix),
+    )
+    return types.CodeAction(
+        title=title,
+        kind=types.CodeActionKind.QuickFix,
+        diagnostics=mine or None,
+        command=types.Command(title=title, command=PROVE_FIX_COMMAND, arguments=[named]),
     )
 
 

@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 
 def initialize(ls: Server, params: types.InitializeParams) -> None:
     ls.settings = ls.initial_settings = settings.parse(params.initialization_options)
+    options = params.initialization_options
+    ls.proves_fixes = isinstance(options, dict) and options.get("proveFix") is True
     text_document = params.capabilities.text_document
     ls.pulls = text_document is not None and text_document.diagnostic is not None
     ls.documents.encoding = str(ls.workspace.position_encoding)

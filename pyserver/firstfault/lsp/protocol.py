@@ -9,7 +9,11 @@ from typing import Any, Literal, TypedDict
 DIAGNOSE = "firstfault/diagnose"
 EXPLAIN = "firstfault/explain"
 MEASURE = "firstfault/measure"
+PROVE_FIX = "firstfault/proveFix"
 SCAFFOLD = "firstfault/scaffold"
+PROVE_FIX_COMMAND = (
+    "firstfault.proveFix"  # the client's own, named by code actions where it says `proveFix` at the start
+)
 
 SECTION = "firstfault"  # of the settings, in the client's configuration
 SOURCE = "firstfault"  # of the diagnostics, as the Problems list shows it
@@ -200,6 +204,63 @@ class Measurement(TypedDict):
     picture: str
     printed: str
     command: list[str]
+
+
+class FixOf(TypedDict):
+    """Names a fix: the argument of a code action's command, and a part of what ``firstfault/proveFix`` is given."""
+
+    uri: str
+    version: int
+    code: str
+    line: int
+    title: str
+
+
+class ProveFixParams(MeasureParams):
+    """A command as for ``firstfault/measure``, and the fix. ``line`` is that of the finding, from 1."""
+
+    fix: FixOf
+
+
+class Compared(TypedDict):
+    """One number of the run as it stands and of the run with the fix, beside what it should be."""
+
+    what: str
+    before: str
+    after: str
+    wanted: str
+    right: bool
+
+
+class TextPosition(TypedDict):
+    line: int
+    character: int
+
+
+class TextRange(TypedDict):
+    start: TextPosition
+    end: TextPosition
+
+
+class TextEdit(TypedDict):
+    range: TextRange
+    newText: str
+
+
+class FixProof(TypedDict):
+    """What ``firstfault/proveFix`` answers. ``after`` is null where the fault itself was not proven; ``edits`` are the
+    fix, for ``version`` of the document."""
+
+    proved: bool
+    why: str
+    code: str
+    name: str
+    title: str
+    compared: list[Compared]
+    before: Measurement
+    after: Measurement | None
+    version: int
+    edits: list[TextEdit]
 
 
 class ScaffoldParams(TypedDict):

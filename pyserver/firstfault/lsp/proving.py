@@ -44,19 +44,38 @@ class Outcome(NamedTuple):
     printed: str
 
 
+class Told(NamedTuple):
+    """An outcome beside the findings, and as the client gets it."""
+
+    outcome: Outcome
+    judged: "list[Judged]"
+    answer: Measurement
+
+
 async def measure(ls: Server, params: Any) -> Measurement:
+    command = checked(params, "firstfault/measure")
+    with announced(ls, token_of(params), "Firstfault: measuring") as say:
+        return (await measured_as_it_stands(ls, command, params.get("uri"), say)).answer
+
+
+async def measured_as_it_stands(ls: Server, command: Command, uri: object, say: Say) -> Told:
+    """Run the command, and keep what it says of the texts that ran."""
+    texts = _texts(command, uri)
+    findings = [each for path, text in texts.items() for each in measurable(ls, path, text)]
+    outcome = await in_thread(ls, lambda cancelled: run(command, cancelled, say))
+    told = tell(command, outcome, findings, texts)
+    for path, text in texts.items():
+        ls.verdicts.keep(path, text, told.judged)
+    linting.refresh(ls)
+    return told
+
+
+def tell(command: Command, outcome: Outcome, findings: "list[Finding]", texts: Mapping[str, str]) -> Told:
+    """``texts`` stand for what is on disk where findings are looked up."""
     from firstfault.measuring import join
 
-    command = checked(params, "firstfault/measure")
-    texts = _texts(command, params.get("uri"))
-    findings = [each for path, text in texts.items() for each in measurable(ls, path, text)]
-    with announced(ls, token_of(params), "Firstfault: measuring") as say:
-        outcome = await in_thread(ls, lambda cancelled: run(command, cancelled, say))
     judged = join(findings, outcome.found, outcome.measured, source_in(texts))
-    for path, text in texts.items():
-        ls.verdicts.keep(path, text, judged)
-    linting.refresh(ls)
-    return _answer(command, outcome, judged)
+    return Told(outcome, judged, _answer(command, outcome, judged))
 
 
 def scaffold(ls: Server, params: Any) -> ScaffoldResult:
@@ -104,8 +123,8 @@ def _program(name: str, cwd: str, env: Mapping[str, str]) -> str:
     return found
 
 
-def run(command: Command, cancelled: Callable[[], bool], say: Say) -> Outcome:
-    """In a thread of its own: the command from its start to its end."""
+def run(command: Command, cancelled: Callable[[], bool], say: Say, replaced: tuple[str, str] | None = None) -> Outcome:
+    """In a thread of its own: the command from its start to its end. ``replaced``: a script, and another text of it."""
     from firstfault.measuring import measure as measured_command
 
     last = ""
@@ -117,16 +136,8 @@ def run(command: Command, cancelled: Callable[[], bool], say: Say) -> Outcome:
             say(message)
 
     with Printed() as printed:
-        measured, found = measured_command(
-            command.words,
-            command.windows,
-            command.timeout,
-            command.cwd,
-            command.env,
-            printed.place,
-            cancelled,
-            say_once,
-        )
+        how = (command.windows, command.timeout, command.cwd, command.env, printed.place)
+        measured, found = measured_command(command.words, *how, cancelled, say_once, replaced)
     return Outcome(measured, found, printed.text())
 
 

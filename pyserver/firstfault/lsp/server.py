@@ -39,7 +39,17 @@ def build() -> "Server":
     from lsprotocol import types
 
     import firstfault
-    from firstfault.lsp import actions, configuring, diagnosing, explaining, linting, progress, protocol, proving
+    from firstfault.lsp import (
+        actions,
+        configuring,
+        diagnosing,
+        explaining,
+        fix_proving,
+        linting,
+        progress,
+        protocol,
+        proving,
+    )
     from firstfault.lsp.wire import Server
 
     server = Server(firstfault.__version__)
@@ -54,6 +64,7 @@ def build() -> "Server":
     server.feature(protocol.DIAGNOSE)(diagnosing.diagnose)
     server.feature(protocol.EXPLAIN)(explaining.explain)
     server.feature(protocol.MEASURE)(proving.measure)
+    server.feature(protocol.PROVE_FIX)(fix_proving.prove_fix)
     server.feature(protocol.SCAFFOLD)(proving.scaffold)
     return server
 

@@ -36,7 +36,7 @@ class Verdicts:
             if each.suspected and each.file and each.line and _real(each.file) == _real(path)
         }
         self._kept.pop(_real(path), None)
-        self._kept[_real(path)] = _Kept(_content(text), mine)
+        self._kept[_real(path)] = _Kept(content(text), mine)
         if len(self._kept) > _MANY:
             del self._kept[next(iter(self._kept))]
         self.revision += 1
@@ -44,7 +44,7 @@ class Verdicts:
     def told(self, path: str, text: str, findings: "list[Finding]", config: "Config") -> "list[Finding]":
         """The findings of a text, with what was measured on it."""
         kept = self._kept.get(_real(path)) if self._kept else None
-        if kept is None or kept.content != _content(text):
+        if kept is None or kept.content != content(text):
             return findings
         told = [_told(each, kept.verdicts.get((each.code, each.span.start.line)), config) for each in findings]
         return [each for each in told if each.state != "refuted"]
@@ -60,7 +60,7 @@ def _told(finding: "Finding", judged: "Judged | None", config: "Config") -> "Fin
     return config.graded(finding._replace(state="proven", severity="error", message=message))
 
 
-def _content(text: str) -> bytes:
+def content(text: str) -> bytes:
     """The same for a file and for the editor's text of it: line ends and the mark at the beginning do not count."""
     plain = text.removeprefix("\ufeff").replace("\r\n", "\n").replace("\r", "\n")
     return blake2b(plain.encode("utf-8", "surrogatepass"), digest_size=16).digest()

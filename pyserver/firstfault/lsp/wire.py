@@ -150,6 +150,7 @@ class Server(LanguageServer):
         self.initial_settings = Settings()  # From initializationOptions: they hold where the client says nothing else.
         self.settings = Settings()
         self.pulls = False  # Whether the client asks for diagnostics; else they are pushed.
+        self.proves_fixes = False  # Whether the client has the command that the light bulb's offer needs.
         self.files_changed = 0  # How often files that are not open have changed on disk.
         self.waiting: dict[str, asyncio.TimerHandle] = {}  # Pushes by URI.
         self.told: set[str] = set()  # What was said about project files; each is said once.
