@@ -26,13 +26,22 @@ class Warm:
 
     def measure(self, script: Path, windows: int = 2, ranks: int = 1) -> Measured:
         with tempfile.TemporaryDirectory() as folder:
-            write_plan(Plan(folder, windows))
-            job = {"script": str(script), "folder": folder, "ranks": ranks, "port": _free_port() if ranks > 1 else 0}
-            print(json.dumps(job), file=self._talk, flush=True)
-            statuses = json.loads(self._answers.readline())
-            output = "".join(path.read_text() for path in sorted(Path(folder).glob("output*")))
-            assert not any(statuses), f"{script.name} ended with {statuses}:\n{output}"
+            self._run(script, folder, windows, ranks)
             return measured("It ended.", received(folder))
+
+    def ended_in(self, script: Path, probes: bool, ranks: int = 1) -> list[str]:
+        """A digest of each rank's weights and random numbers at the script's own end."""
+        with tempfile.TemporaryDirectory() as folder:
+            self._run(script, folder, 10_000, ranks, probes)
+            return [path.read_text() for path in sorted(Path(folder).glob("state*"))]
+
+    def _run(self, script: Path, folder: str, windows: int, ranks: int, probes: bool = True) -> None:
+        write_plan(Plan(folder, windows))
+        job = {"script": str(script), "folder": folder, "ranks": ranks, "port": _free_port() if ranks > 1 else 0}
+        print(json.dumps({**job, "probes": probes}), file=self._talk, flush=True)
+        statuses = json.loads(self._answers.readline())
+        output = "".join(path.read_text() for path in sorted(Path(folder).glob("output*")))
+        assert not any(statuses), f"{script.name} ended with {statuses}:\n{output}"
 
 
 @contextlib.contextmanager
