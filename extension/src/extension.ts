@@ -5,9 +5,11 @@ import { diagnose } from "./commands/diagnose";
 import { explain } from "./commands/explain";
 import { Measuring } from "./commands/measure";
 import { writeProbe } from "./commands/probe";
+import { proveFix } from "./commands/proveFix";
 import { ofClipboard, ofExample, ofFile, ofFolder, ofSelection } from "./commands/subjects";
 import { ofLastCommand, ofTerminalSelection, ofWholeTerminal } from "./commands/terminalSubjects";
 import { Documents } from "./documents";
+import type { FixOf } from "./protocol";
 import { TrainingContext } from "./prove/context";
 import { ProvePanel } from "./prove/panel";
 import { Trainings } from "./prove/training";
@@ -58,6 +60,7 @@ function commandsOf(
     on("diagnoseWholeTerminal", () => show(() => ofWholeTerminal(documents))),
     on("diagnoseExample", () => show(() => ofExample(exampleOf(context)))),
     on("measure", (clicked: Clicked) => measuring.measure(uriOf(clicked))),
+    on("proveFix", (fix: FixOf) => proveFix(server, provePanel, measuring, fix)),
     on("writeProbe", (clicked: Clicked) => writeProbe(server, uriOf(clicked))),
     on("explain", (id: unknown) => explain(server, documents, id)),
     on("restartServer", () => server.restart()),

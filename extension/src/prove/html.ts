@@ -13,6 +13,7 @@ export type Action =
   | { kind: "open"; file: string; line: number }
   | { kind: "explain"; id: string }
   | { kind: "again" }
+  | { kind: "apply" }
   | { kind: "change" };
 
 export interface MeasurementView {
@@ -73,9 +74,9 @@ class Page {
 </header>
 ${verdicts.length > 0 && html`<ul class="verdicts">${verdicts.map((each) => this.#verdict(each))}</ul>`}
 <p class="ended">${this.#ended()}</p>
-${right.length > 0 && html`<p class="note">Measured as well, and right: ${right.join(", ")}.</p>`}
 ${this.#picture()}
 ${windows.map((each) => this.#window(each))}
+${right.length > 0 && html`<section><h2>Measured as well, and right</h2><p>${right.join(", ")}</p></section>`}
 ${this.#notes()}
 ${this.#printed()}
 ${this.#footer()}
@@ -150,7 +151,7 @@ ${rows.length > MOST_ROWS && html`<p class="note">and ${rows.length - MOST_ROWS}
   #printed(): Markup | false {
     const printed = plainText(this.#measurement.printed).trimEnd();
     if (!printed) return false;
-    return html`<section><details class="${"printed"}"><summary>What the command printed last</summary><pre><code>${tail(printed)}</code></pre></details></section>`;
+    return html`<section><details class="printed"><summary>What the command printed last</summary><pre><code>${tail(printed)}</code></pre></details></section>`;
   }
 
   #footer(): Markup {

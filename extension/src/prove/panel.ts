@@ -38,7 +38,7 @@ export class ProvePanel implements vscode.Disposable {
     }
     const where = { viewColumn: vscode.ViewColumn.Beside, preserveFocus: true };
     const options = { enableScripts: true, localResourceRoots: [], enableFindWidget: true };
-    const panel = vscode.window.createWebviewPanel("firstfault.prove", "Firstfault: Measured", where, options);
+    const panel = vscode.window.createWebviewPanel("firstfault.prove", "Firstfault", where, options);
     panel.iconPath = this.icon;
     // The page sends a number only; what it stands for was kept here.
     panel.webview.onDidReceiveMessage(({ action }: { action?: unknown }) => {

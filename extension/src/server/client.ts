@@ -18,9 +18,12 @@ import {
   EXPLAIN,
   type ExplainParams,
   type ExplainResult,
+  type FixProof,
   MEASURE,
   type Measurement,
   type MeasureParams,
+  PROVE_FIX,
+  type ProveFixParams,
   type Report,
   SCAFFOLD,
   type ScaffoldParams,
@@ -126,6 +129,14 @@ export class Server implements vscode.Disposable {
     return this.#long(MEASURE, params, token, progress);
   }
 
+  async proveFix(
+    params: ProveFixParams,
+    token: vscode.CancellationToken,
+    progress: OnProgress,
+  ): Promise<FixProof | undefined> {
+    return this.#long(PROVE_FIX, params, token, progress);
+  }
+
   async scaffold(params: ScaffoldParams): Promise<ScaffoldResult | undefined> {
     return (await this.ready())?.sendRequest<ScaffoldResult>(SCAFFOLD, params);
   }
@@ -195,7 +206,7 @@ export class Server implements vscode.Disposable {
       documentSelector: ["file", "untitled", "vscode-notebook-cell"].map((scheme) => ({ scheme, language: "python" })),
       outputChannel: this.output,
       revealOutputChannelOn: RevealOutputChannelOn.Never,
-      initializationOptions: { check },
+      initializationOptions: { check, proveFix: true },
       diagnosticPullOptions: { onChange: true, onSave: false },
       initializationFailedHandler: () => false,
       errorHandler: {

@@ -1,8 +1,9 @@
 import assert from "node:assert/strict";
 import path from "node:path";
 import { test } from "node:test";
-import type { Measurement } from "../../src/protocol";
+import type { FixProof, Measurement } from "../../src/protocol";
 import { parsed, runs, suggested, typed } from "../../src/prove/commandLine";
+import { fixHtml } from "../../src/prove/fixHtml";
 import { type MeasurementView, measurementHtml } from "../../src/prove/html";
 import { pictureOf } from "../../src/prove/picture";
 
@@ -98,9 +99,16 @@ test("the verdicts come first, then the numbers, then how it ran", () => {
   for (const part of [
     ...["1 proven", "1 refuted", "1 not measured", "GA101 mean-of-means is proven"],
     ...["train.py:20", "One target weighs up to 9 times", "No BatchNorm layer", "No schedule was stepped."],
-    ...["Stopped after 2 windows, as planned. Python 3.11.7, torch 2.13.0.", "GA102 undivided-loss"],
+    ...["Stopped after 2 windows, as planned. Python 3.11.7, torch 2.13.0."],
     ...["Window 1", "cross_entropy at", "train.py:19", "9.0000", "1.0000", "1 10 0.05 50.0 % 10.0 %"],
-    ...["2 90 0.005556 50.0 % 90.0 %", "calls: 2 x backward", "gradient: the model is sharded", "begins", "/job"],
+    ...[
+      "2 90 0.005556 50.0 % 90.0 %",
+      "calls: 2 x backward",
+      "GA102 undivided-loss",
+      "gradient: the model is sharded",
+      "begins",
+      "/job",
+    ],
   ]) {
     const found = all.indexOf(part, at);
     assert.ok(found >= 0, `${part} is missing, or stands too early, in ${all}`);
@@ -172,6 +180,54 @@ test("the picture is shapes and words alone, in the page's own style", () => {
   }
   assert.equal(pictureOf("<p></p>"), undefined);
   assert.equal(pictureOf(""), undefined);
+});
+
+const after = { ...measured, verdicts: [], ended: "Stopped after 2 windows." };
+const proof: FixProof = {
+  proved: true,
+  why: "",
+  code: "GA101",
+  name: "mean-of-means",
+  title: "Weigh every token the same",
+  compared: [
+    { what: "Ratio", before: "9.0000", after: "1.0000", wanted: "1", right: true },
+    { what: "Optimizer steps", before: "2", after: "1", wanted: "2", right: false },
+  ],
+  before: measured,
+  after,
+  version: 3,
+  edits: [],
+};
+const fixView = { proof, command: "python train.py", folder: "/job", script: "train.py" };
+
+test("a fix that is proved says so with its numbers, and can be applied", () => {
+  const { html, actions } = fixHtml(fixView, "n0nce");
+  assert.match(words(html), /^ ?proved python train\.py Weigh every token the same proved GA101 mean-of-means Over 1 /);
+  assert.match(words(html), /Ratio 9\.0000 1\.0000 1 Optimizer steps 2 1 2 Apply Fix/);
+  assert.match(html, /<td class="right">1\.0000<.*<td class="wrong">1</s);
+  assert.deepEqual(
+    actions.map(({ kind }) => kind),
+    ["explain", "apply", "again"],
+  );
+  assert.match(html, /class="primary" data-action="1"/);
+  assert.equal(html.match(/<svg/g)?.length, 2);
+});
+
+test("a fix that is not proved says why, and nothing is called proved", () => {
+  const why = "GA101 is not measured on the script as it stands.";
+  const { html } = fixHtml({ ...fixView, proof: { ...proof, proved: false, why, after: null, compared: [] } }, "n0nce");
+  assert.ok(words(html).includes(why));
+  assert.doesNotMatch(words(html).replaceAll("not proved", ""), /\bproved\b/);
+  assert.doesNotMatch(html, /class="primary"/);
+});
+
+test("whatever a fix is called stays text", () => {
+  const bad = { ...proof, title: HOSTILE, why: HOSTILE, name: HOSTILE, code: HOSTILE, proved: false };
+  const compared = [{ what: HOSTILE, before: HOSTILE, after: HOSTILE, wanted: HOSTILE, right: true }];
+  const view = { proof: { ...bad, compared }, command: HOSTILE, folder: HOSTILE, script: HOSTILE };
+  const { html } = fixHtml(view, "n0nce");
+  assert.equal(html.match(/<script/g)?.length, 1);
+  assert.doesNotMatch(html, /<img/);
 });
 
 test("a command is split as a shell splits it", () => {

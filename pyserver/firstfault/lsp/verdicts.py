@@ -56,7 +56,7 @@ def _told(finding: "Finding", judged: "Judged | None", config: "Config") -> "Fin
         return finding
     if judged.state == "refuted":
         return finding._replace(state="refuted")
-    message = f"{judged.message}\n\n{finding.message}"
+    message = f"{judged.message}\n{finding.message}"
     return config.graded(finding._replace(state="proven", severity="error", message=message))
 
 

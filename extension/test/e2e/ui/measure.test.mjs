@@ -50,36 +50,54 @@ step("a script is measured once the user has told how it is run, and that it may
   assert.deepEqual(readdirSync(project.folder), files, "something was written beside the script");
 });
 
-step("the squiggle says the number, until the text changes", async () => {
-  await workbench.openFile("train.py");
-  await workbench.picture("prove", async () => {
-    await workbench.goTo(lineOf(project.folder, "train.py", MEAN), MEAN.length);
-  });
-  await problem("Proven: One target weighs up to");
-  await workbench.shot("problems");
-  await page.keyboard.press("Control+Shift+M");
-  await workbench.openFile("train.py");
-  await page.keyboard.press("End");
-  await page.keyboard.type("  # another text");
-  await page.keyboard.press("Control+Shift+M");
-  await problem("One target");
-});
-
-/** An entry of the Problems list that begins so. */
-async function problem(text) {
-  await page.keyboard.press("Control+Shift+M");
-  await page.locator(".markers-panel .monaco-list-row", { hasText: text }).first().waitFor();
-}
-
 step("a place of the page opens in the editor", async () => {
   await workbench.panel().locator(".verdicts .place", { hasText: "train.py:60" }).click();
   await until("the line", async () => (await workbench.position()).startsWith("Ln 60,"));
 });
 
+step("the squiggle says the number, until the text changes", async () => {
+  await workbench.openFile("train.py");
+  await workbench.picture("prove", () => workbench.goTo(lineOf(project.folder, "train.py", MEAN), MEAN.length));
+  await page.keyboard.press("Control+Shift+M");
+  const proven = page.locator(".markers-panel .monaco-list-row", { hasText: "Proven: One target weighs up to" });
+  await proven.waitFor();
+  await workbench.shot("problems");
+  await workbench.openFile("train.py");
+  await page.keyboard.press("End");
+  await page.keyboard.type("  # another text");
+  await proven.waitFor({ state: "detached" });
+  await page.keyboard.press("Control+Z");
+  await proven.waitFor();
+  await page.keyboard.press("Control+J");
+});
+
+step("a fix is proved before it is applied", async () => {
+  await workbench.openFile("train.py");
+  await until("the saved text", async () => !(await workbench.text("train.py")).includes("# another"));
+  await workbench.goTo(lineOf(project.folder, "train.py", MEAN), MEAN.length);
+  const offer = page.locator(".action-widget .monaco-list-row", { hasText: "Prove this fix on a run: Weigh every" });
+  await workbench.retry(async () => {
+    await page.keyboard.press("Control+.");
+    await offer.waitFor({ timeout: 10_000 });
+  });
+  await workbench.shot("offer");
+  await page.keyboard.press("ArrowDown");
+  await page.keyboard.press("Enter");
+  const panel = workbench.panel();
+  await panel.locator(".chip", { hasText: /^proved$/ }).waitFor();
+  assert.match(await panel.locator(".compared").textContent(), /by that of the lightest2\.30\d+1\.00001/);
+  await workbench.shot("fix-proved");
+  await panel.locator("button", { hasText: "Apply Fix" }).click();
+  await until("the fix", async () => (await workbench.text("train.py")).includes("window_tokens"));
+  await page.keyboard.press("Control+Z");
+});
+
 step("a script that ran in a terminal is measured as it ran there, and nothing is asked", async () => {
   await workbench.newTerminal();
   await workbench.typeInTerminal(".venv/bin/python train.py --as-in-the-terminal");
-  await until("its end", async () => /epoch 1: loss/.test(await workbench.terminalText()));
+  await until("the command", async () => /--as-in-the-terminal/.test(await workbench.terminalText()));
+  await page.keyboard.press("Control+C");
+  await until("the next prompt", async () => /\n\$\s*$/.test((await workbench.terminalText()).trimEnd()));
   await workbench.openFile("train.py");
   await workbench.command(MEASURE);
   await workbench.panel().locator(".subject", { hasText: "--as-in-the-terminal" }).waitFor();
