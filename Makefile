@@ -29,9 +29,10 @@ fmt: setup ## format the sources
 docs: $(VENV)/.dev ## print the generated pages anew
 	$(BIN)/python scripts/generate.py
 
-bench: $(VENV)/.dev ## measure start-up, keystroke, diagnosis and large logs beside their baselines
+bench: $(VENV)/.dev ## measure start-up, keystroke, diagnosis, large logs and the monitor beside their baselines
 	$(BIN)/python scripts/bench.py
 	$(BIN)/python scripts/bench_logs.py
+	$(BIN)/python scripts/bench_monitor.py
 
 editor: firstfault.vsix ## open a VS Code workbench on 127.0.0.1 with the extension and the examples
 	@extension/test/e2e/setup.sh
