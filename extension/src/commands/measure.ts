@@ -83,6 +83,7 @@ export class Measuring {
   #show(measurement: Measurement, script: vscode.Uri, training: Training): void {
     const view = { measurement, command: typed(training.command), folder: training.cwd, label };
     this.panel.show(
+      `Measured: ${path.basename(script.fsPath)}`,
       (nonce) => measurementHtml(view, nonce),
       async (action) => {
         if (action.kind === "again") await this.measure(script, training);

@@ -28,6 +28,7 @@ export async function proveFix(server: Server, panel: ProvePanel, measuring: Mea
     const name = path.basename(script.fsPath);
     const view = { proof, command: typed(training.command), folder: training.cwd, script: name };
     panel.show(
+      `Fix: ${name}`,
       (nonce) => fixHtml(view, nonce),
       async ({ kind }) => {
         if (kind === "apply") await apply(script, proof).catch((error: unknown) => tell(error, "apply this fix"));

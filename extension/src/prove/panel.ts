@@ -19,11 +19,13 @@ export class ProvePanel implements vscode.Disposable {
 
   constructor(private readonly icon: vscode.Uri) {}
 
-  show(draw: (nonce: string) => Page, act: Act): void {
+  show(title: string, draw: (nonce: string) => Page, act: Act): void {
     const page = draw(randomBytes(16).toString("base64url"));
     this.#actions = page.actions;
     this.#act = act;
-    this.#reveal().webview.html = page.html;
+    const panel = this.#reveal();
+    panel.title = title;
+    panel.webview.html = page.html;
   }
 
   dispose(): void {

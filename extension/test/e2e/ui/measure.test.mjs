@@ -64,7 +64,7 @@ step("the squiggle says the number, until the text changes", async () => {
   await workbench.shot("problems");
   await workbench.openFile("train.py");
   await page.keyboard.press("End");
-  await page.keyboard.type("  # another text");
+  await page.keyboard.type(" ");
   await proven.waitFor({ state: "detached" });
   await page.keyboard.press("Control+Z");
   await proven.waitFor();
@@ -73,7 +73,6 @@ step("the squiggle says the number, until the text changes", async () => {
 
 step("a fix is proved before it is applied", async () => {
   await workbench.openFile("train.py");
-  await until("the saved text", async () => !(await workbench.text("train.py")).includes("# another"));
   await workbench.goTo(lineOf(project.folder, "train.py", MEAN), MEAN.length);
   const offer = page.locator(".action-widget .monaco-list-row", { hasText: "Prove this fix on a run: Weigh every" });
   await workbench.retry(async () => {

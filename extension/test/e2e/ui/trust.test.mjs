@@ -46,6 +46,14 @@ step("reading works and no interpreter of the workspace is run", async () => {
   assert.deepEqual([ran(".venv/bin/python"), ran("named/python")], [false, false]);
 });
 
+step("no script is measured", async () => {
+  await workbench.openFile("train.py");
+  await workbench.command("Firstfault: Measure This Training Loop");
+  const message = workbench.notification("This workspace is not trusted, so nothing in it is run.");
+  await message.locator(".monaco-button", { hasText: "Manage Workspace Trust" }).waitFor();
+  assert.deepEqual([ran(".venv/bin/python"), ran("named/python")], [false, false]);
+});
+
 step("the traps do work: once the workspace is trusted, its interpreters are run", async () => {
   await workbench.command("Workspaces: Manage Workspace Trust");
   await page.locator(".workspace-trust-buttons-row .monaco-button", { hasText: "Trust" }).first().click();
