@@ -37,6 +37,8 @@ def cadence(script: Script, loop: TrainingLoop, action: Action) -> Cadence | Non
     own = [each for each in action.guards if not _is_shared(script, loop, each)]
     if any(_closes(script, loop, each) for each in own):
         return "window"
+    if any(_is_without_window(window, each) for each in action.guards):
+        return None
     if not all(_is_setting(script, loop, action, each) for each in own):
         return None
     return None if _runs_with_a_step(loop, action) else "micro-batch"
@@ -90,6 +92,18 @@ def _closes(script: Script, loop: TrainingLoop, guard: Guard) -> bool:
     return window_of_guard(script, guard, loop.node) is not None
 
 
+def _is_without_window(window: Window, guard: Guard) -> bool:
+    """The branch that runs where nothing is accumulated: ``else`` of ``if steps > 1``, ``if steps == 1``."""
+    test, size = guard.test, window.size_node
+    if not isinstance(test, ast.Compare) or size is None or ast.dump(test.left) != ast.dump(size):
+        return False
+    limit = test.comparators[0]
+    if not isinstance(limit, ast.Constant) or limit.value != 1:
+        return False
+    several = isinstance(test.ops[0], (ast.Gt, ast.NotEq))
+    return several is not guard.positive and isinstance(test.ops[0], (ast.Gt, ast.NotEq, ast.Eq, ast.LtE))
+
+
 def _runs_with_a_step(loop: TrainingLoop, action: Action) -> bool:
     """Whenever the call runs, a step runs too: its conditions are among those of the call."""
     if loop.window is not None and loop.window.kind == "accumulate-context":
@@ -124,12 +138,16 @@ def _names(script: Script, test: ast.expr) -> Iterator[ast.expr]:
             yield each  # type: ignore[misc]
 
 
-def _is_constant(script: Script, loop: TrainingLoop, action: Action, name: ast.expr) -> bool:
+def _is_constant(script: Script, loop: TrainingLoop, action: Action, name: ast.expr, hops: int = 2) -> bool:
     text = dotted(name)
     root, _, rest = text.partition(".")
     if root in script.imports or number(script, name) is not None:
         return True
     places = bindings(script, text, name)
+    if not rest and hops and len(places) == 1 and places[0].kind == "assign":
+        value = places[0].value  # `clip = cfg.train.clip` is a setting also where the loop reads it anew
+        if isinstance(value, ast.Attribute) and dotted(value):
+            return _is_constant(script, loop, action, value, hops - 1)
     if rest and not places:  # an attribute that the file does not set
         places = [] if root == "self" else bindings(script, root, name)
         parameter = any(each.kind == "parameter" for each in places)

@@ -8,7 +8,7 @@ from firstfault.lint.norms import BatchNorm, batch_norms
 from firstfault.lint.norms_choice import may_be_reached
 from firstfault.lint.norms_families import families, has_batch_norm, has_own_norm, model_name
 from firstfault.lint.norms_trained import Builders
-from firstfault.lint.script import Script
+from firstfault.lint.script import FUNCTIONS, Script, dotted
 from firstfault.lint.workspace import Workspace
 
 _HOPS = 2
@@ -65,9 +65,19 @@ def _behind(script: Script, name: str, workspace: Workspace, hops: int, home: Sc
     module, definition = defined
     built = Builders(module, [definition])
     for norm in (*batch_norms(module), *families(module)):
-        if built.hold(norm.node) and norm.kind != "parameter groups":
+        if built.hold(norm.node) and norm.kind != "parameter groups" and not _converts_what_comes(module, norm):
             return Sibling(module, norm, norm.node)
     configured = configured_norm(module, built, workspace, home)
     if configured is not None:
         return Sibling(module, configured[0], configured[0].node, configured[1])
     return sibling_norm(module, built, workspace, hops - 1, home) if hops > 1 else None
+
+
+def _converts_what_comes(module: Script, norm: BatchNorm) -> bool:
+    """A wrapper that converts whatever model it is handed (a plugin, a launcher) says nothing about this one."""
+    call = norm.node
+    if norm.kind != "conversion" or not isinstance(call, ast.Call) or not call.args:
+        return False
+    name, function = dotted(call.args[0]), module.function(call)
+    taken = function.args if isinstance(function, FUNCTIONS) else None
+    return taken is not None and any(each.arg == name for each in (*taken.posonlyargs, *taken.args, *taken.kwonlyargs))

@@ -34,9 +34,17 @@ def off_by_one(script: Script, loop: TrainingLoop) -> OffByOne | None:
     if any(runs_with_every_backward(script, loop, each) for each in steps):
         return None  # every round is stepped: the condition is about another optimizer
     whole = script.parent(test)
+    if _holds_by_itself(window, whole):
+        return OffByOne(window, count, test, False)
     if isinstance(whole, ast.BoolOp) or (window.boundary is not None and isinstance(window.boundary.test, ast.BoolOp)):
         return OffByOne(window, count, test, True) if _leaves_out_zero(script, whole, count) else None
     return OffByOne(window, count, test, False)
+
+
+def _holds_by_itself(window: Window, whole: ast.AST | None) -> bool:
+    """``i % N == 0 or last``: what else may close the window takes nothing from the first micro-batch."""
+    either = isinstance(whole, ast.BoolOp) and isinstance(whole.op, ast.Or)
+    return either and window.boundary is not None and window.boundary.test is whole and not window.inverted
 
 
 def _compares_with_zero(test: ast.expr) -> bool:

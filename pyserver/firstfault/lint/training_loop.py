@@ -107,6 +107,7 @@ def _window(script: Script, place: ast.AST, found: list[ast.AST], actions: tuple
         return window_of_context(script, context)
     shared = _branches_of_backward(script, place, found)
     steps = [each for each in actions if each.verb == "step"]
+    shared |= _branches_of_steps(steps)
     for step in (each for each in steps if not each.after_loop):
         for guard in step.guards:
             # A condition that backward runs under too (every n-th batch trains the critic) opens no window.
@@ -126,6 +127,12 @@ def _branches_of_backward(script: Script, place: ast.AST, found: list[ast.AST]) 
             if not guard.after_continue:
                 sides.setdefault(id(guard.holder), set()).add(guard.positive)
     return {holder for holder, taken in sides.items() if len(taken) == 1}
+
+
+def _branches_of_steps(steps: list[Action]) -> set[int]:
+    """The conditions that choose which optimizers step, some of them either way: every round is stepped."""
+    taken = {(id(guard.holder), guard.positive) for step in steps for guard in step.guards if not guard.after_continue}
+    return {holder for holder, positive in taken if positive and (holder, False) in taken}
 
 
 def _framework_window(script: Script, place: ast.AST, backward: Backward) -> Window | None:

@@ -53,8 +53,8 @@ There is no fix here; where the script accumulates, batchnorm-under-accumulation
 ## Limits
 
 A hint: images have many values for each channel, and some recipes want the statistics of single images. Silent where
-the layers are converted to SyncBatchNorm or frozen, where a loader that shuffles has a larger or unknown batch, and
-where the layers stand in another file.
+the layers are converted to SyncBatchNorm or frozen, where a loader that shuffles has a larger or unknown batch, where
+examples are graphs (DGL, PyTorch Geometric: a graph has many rows), and where the layers stand in another file.
 
 ## References
 
@@ -75,11 +75,12 @@ from firstfault.lint.training_loop import TrainingLoop, training_loops
 from firstfault.lint.workspace import Workspace
 
 _TINY = 2
+_GRAPHS = ("dgl", "torch_geometric")
 
 
 @rule("BN502")
 def batchnorm_on_tiny_batch(script: Script, workspace: Workspace) -> Iterator[Hit]:
-    sizes = _training_sizes(script) if "BatchNorm" in script.source else []
+    sizes = _training_sizes(script) if "BatchNorm" in script.source and not _is_of_graphs(script) else []
     if not sizes or any(size is None or not 1 <= size.value <= _TINY for _, size in sizes):
         return
     layer = next((found for loop in training_loops(script) if (found := _layer(script, loop))), None)
@@ -93,6 +94,11 @@ def batchnorm_on_tiny_batch(script: Script, workspace: Workspace) -> Iterator[Hi
         "from each of them alone."
     )
     yield Hit(script.span(loader), "hint", message, (Related(script.path, script.line(layer.node), "the BatchNorm"),))
+
+
+def _is_of_graphs(script: Script) -> bool:
+    """A graph is one example and many rows: BatchNorm takes its statistics over all of its nodes."""
+    return any(each.partition(".")[0] in _GRAPHS for each in script.imports.values())
 
 
 def _training_sizes(script: Script) -> list[tuple[ast.Call, Number | None]]:

@@ -44,8 +44,8 @@ loop compares the same remainder in several places.
 
 The rule is silent where the count does not start at zero (`enumerate(loader, start=1)`, a counter that advances before
 the test), where it goes on over the epochs, where the step stands in front of backward (it then takes what the rounds
-before have collected), and where the condition has other parts. Whether micro-batches are left over at the end is
-another question, and another rule.
+before have collected), and where other parts of the condition must hold too. Whether micro-batches are left over at the
+end is another question, and another rule.
 
 ## References
 

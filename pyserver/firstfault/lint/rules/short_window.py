@@ -161,7 +161,15 @@ def _is_endless(script: Script, loop: ast.For) -> bool:
     source = iterable(script, loop)
     binding = last_binding(script, dotted(source), source) if source is not None and dotted(source) else None
     texts = [script.text(loop.iter), script.text(binding.value) if binding is not None and binding.value else ""]
-    return any(_ENDLESS.search(each) for each in texts)
+    return any(_ENDLESS.search(each) for each in (*texts, *_drawn_from(script, loop)))
+
+
+def _drawn_from(script: Script, loop: ast.For) -> Iterator[str]:
+    """What ``next(loader)`` in the loop draws from: each way that the name is set."""
+    for call in script.calls("next"):
+        name = dotted(call.args[0]) if call.args and loop in script.ancestors(call) else ""
+        for each in bindings(script, name, call) if name else ():
+            yield script.text(each.value) if each.value is not None else ""
 
 
 def _division(
