@@ -77,3 +77,17 @@ def test_a_fence_is_no_part_of_the_message() -> None:
 )
 def test_sentences(sentence: str, expected: tuple[str, str | None]) -> None:
     assert told(sentence + "\n") == expected
+
+
+def test_an_answers_mark_quotes_as_fences_do() -> None:
+    quoted = "\n".join(f"> {line}" for line in TRACEBACK.split("\n"))
+    assert told(f"With long rows you may see:\n\n{quoted}\n\nReduce the batch size.\n") == ("symptom-only", "cuda-oom")
+    assert told(f"My run ends so:\n\n{quoted}\n") == ("established", "cuda-oom")
+    assert told(quoted) == ("established", "cuda-oom")
+
+
+@pytest.mark.parametrize("words", ["Fix", "- Fix", "Handle"])
+def test_a_line_of_a_changelog_tells_of_no_run(words: str) -> None:
+    assert (
+        told(f"commit 3fa9d1\n    {words} RuntimeError: CUDA error: device-side assert triggered\n")[0] == "no-failure"
+    )

@@ -137,7 +137,10 @@ def _values(choice: Choice, log: Log) -> dict[str, str]:
         values.setdefault("message", failure.block.message.split("\n", 1)[0])
     frame = user_frame(failure.raised, failure.block) if failure.raised and failure.block else None
     if frame is not None:
-        values.update(file=frame.file, line=str(frame.line), function=frame.function)
+        values.update(file=frame.file, line=str(frame.line))
+        values.update({"function": frame.function} if frame.function else {})
+    elif failure.block is not None:
+        values["unplaced"] = values["exception"]
     script = script_of(failure.raised) if failure.raised else None
     if script is not None:
         values["script"] = script

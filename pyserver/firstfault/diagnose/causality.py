@@ -38,7 +38,6 @@ from firstfault.diagnose.progress import STEP, reported_errors
 from firstfault.diagnose.ranks import Owner
 from firstfault.diagnose.report import Missing, Suspect
 from firstfault.logs.log import Line
-from firstfault.logs.tracebacks import FENCES
 from firstfault.patterns import gated
 
 PHYSICAL = frozenset(
@@ -102,11 +101,9 @@ def _with_its_wait(choice: Choice, case: Case) -> Choice:
 
 
 def _if_quoted(choice: Choice, case: Case) -> Choice:
-    if not any(line.text.startswith(FENCES) for line in case.log.lines):
-        return choice
-    from firstfault.diagnose.quoted import in_documentation
+    from firstfault.diagnose.quoted import has_blocks, in_documentation
 
-    if not in_documentation(choice.failure, case.log):
+    if not has_blocks(case.log) or not in_documentation(choice.failure, case.log):
         return choice
     return choice._replace(established=False, reason=QUOTED, missing=(OUTPUT,))
 
@@ -346,8 +343,9 @@ def _unexplained(case: Case) -> Choice | None:
     lines = reported_errors(case.log)
     if not lines:
         return None
+    places = {id(line): at for at, line in enumerate(case.log.lines)}
     for line in lines:
-        found = spoken_of(line.text, case.library)
+        found = spoken_of(places[id(line)], case.log, case.library)
         if found is not None:
             owner = case.ranks.of_line(line, found.captures)
             failure = Failure(

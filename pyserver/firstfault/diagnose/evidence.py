@@ -22,6 +22,7 @@ COMPLAINT = gated(
 PAIRWISE = frozenset(("collective-mismatch", "ddp-model-diff", "collective-size-mismatch"))
 # Who waits for the group counts who came; the one that waits is not at fault.
 COUNTED = frozenset(("world-size",))
+STEP_ENDED = "step-cancel"
 PAIR = ("first", "other", "unlike")
 MANY = 4
 TIMEOUTS = frozenset(("watchdog-timeout", "gloo-timeout"))
@@ -55,15 +56,23 @@ class Choice(NamedTuple):
 
 
 def without_consequences(case: Case) -> list[Failure]:
-    """Exit codes that the same rank's own failure explains, and processes that the agent ended, start nothing."""
+    """Exit codes that the same rank's own failure explains, and what the agent or srun ended, start nothing."""
     spoke = reporting(case.failures)
+    ended = min((each.order for each in case.failures if each.signature.id == STEP_ENDED), default=None)
     kept = []
     for failure in case.failures:
         pid = int(failure.captures.get("pid") or 0) if only_exit(failure) else 0
         if only_exit(failure) and (failure.owner.rank in spoke or pid in case.log.closed_pids):
             failure = failure._replace(role="collateral")
+        if ended is not None and failure.order > ended and _srun_killed(failure):
+            failure = failure._replace(role="collateral")
         kept.append(failure)
     return kept
+
+
+def _srun_killed(failure: Failure) -> bool:
+    """srun kills the tasks that are left when it has ended a step."""
+    return failure.block is None and failure.signature.id == "sigkill" and "srun: " in failure.lines[0].raw
 
 
 def reporting(failures: list[Failure]) -> set[int]:
@@ -161,6 +170,8 @@ def suspects_of(choice: Choice, case: Case) -> tuple[Suspect, ...]:
     if choice.everywhere or choice.failure.role == "initiating":
         return ()
     silent = silent_ranks(case)
+    if choice.owner.rank is not None and choice.owner.rank not in silent:
+        return ()
     if len(silent) > MANY or not reporting(case.failures):
         return ()
     return tuple(Suspect(rank, "printed no failure of its own") for rank in silent)

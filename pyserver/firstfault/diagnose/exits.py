@@ -71,7 +71,9 @@ def table(case: Case) -> Choice | None:
     at_once = [each for each in unexplained if each.time in (row.time, None) and each.error is None]
     if len(at_once) > 1:
         reason = f"{len(at_once)} ranks ended within the same second; which was first the table cannot tell."
-        return _row_choice(row, case.library, reason)._replace(owner=NOBODY)
+        choice = _row_choice(row, case.library, reason)
+        values = {name: value for name, value in choice.failure.captures.items() if name in ("exitcode", "host")}
+        return choice._replace(owner=NOBODY, failure=choice.failure._replace(captures=values))
     return _row_choice(row, case.library, f"Rank {row.rank} failed by itself, and its own output is not in the text.")
 
 

@@ -16,6 +16,9 @@ from firstfault.patterns import gated
 
 LIBRARY_PATH = re.compile(
     r"site-packages|dist-packages|[\\/]lib(?:64)?[\\/]python\d|^<(?!ipython)"
+    r"|[\\/]deepspeed[\\/](?:runtime|utils|launcher|comm|ops|inference)[\\/]"
+    # Libraries that were installed from their checkout.
+    r"|[\\/]src[\\/](?:transformers|accelerate|peft|trl|diffusers|datasets|lightning|pytorch_lightning)[\\/]"
     r"|[\\/]torch[\\/](?:nn|distributed|_|utils|optim|autograd|cuda)"
     r"|[\\/][Ll]ib[\\/](?:multiprocessing|runpy|threading|concurrent|asyncio|json|pickle|importlib|subprocess|os)\b"
     r"|[\\/](?:pydevd?|_pydev|pydev_)|anaconda3?[\\/][Ll]ib[\\/]"

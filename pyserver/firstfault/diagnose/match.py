@@ -47,7 +47,9 @@ CODE = ("#", "//", "--", "echo ", "print(", "raise ", "grep ", "|", "except ", "
 # How many lines such a message may have, and how many of them are looked at: the last ones, which nothing got over.
 MENTION_LINES, MENTIONS = 6, 64
 HEADER = "Traceback (most recent call last):"
-QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|")
+# A message of a commit, or a line of a changelog.
+REPAIRS = ("Fix ", "Fixes ", "Fixed ", "- Fix", "fix: ", "Handle ", "Avoid ")
+QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|", *REPAIRS)
 
 
 class Occurrence(NamedTuple):
@@ -97,21 +99,30 @@ def occurrences(log: Log, library: Library) -> list[Occurrence]:
     return sorted(found, key=lambda each: each.at.order)
 
 
-def best(event: Event, signatures: Sequence[Signature]) -> Found | None:
-    """The signature that says most about the event."""
-    hits = [hit for signature in signatures if (hit := _match(event, signature))]
+def best(event: Event, signatures: Sequence[Signature], begins: int | None = None) -> Found | None:
+    """The signature that says most about the event; of those only that match from its first characters on, if told."""
+    hits = [hit for signature in signatures if (hit := _match(event, signature, begins))]
     outranked = {wider for hit in hits for wider in hit.signature.narrows}
     kept = [hit for hit in hits if hit.signature.id not in outranked] or hits
     return max(kept, key=lambda hit: (hit.kind, hit.length), default=None)
 
 
-def spoken_of(text: str, library: Library) -> Found | None:
+def spoken_of(at: int, log: Log, library: Library) -> Found | None:
     """The class of an exception that a line names somewhere, behind words of a logger that no prefix describes."""
-    named = SPOKEN.search(text)
+    line = log.lines[at]
+    named = SPOKEN.search(line.text)
     if named is None:
         return None
-    signatures = [each for each in library.signatures.holding(text) if not _decided_by_engine(each)]
-    return best(Event(named["type"], named["message"], None, "", None), signatures)
+    message = "\n".join((named["message"], *_below(at, log))).strip()
+    known = library.signatures.holding(f"{line.text}\n{message}")
+    signatures = [each for each in known if not _decided_by_engine(each)]
+    return best(Event(named["type"], message, None, "", None), signatures)
+
+
+def _below(at: int, log: Log) -> list[str]:
+    """What the same writer printed in the next lines."""
+    line = log.lines[at]
+    return [each.text for each in log.lines[at + 1 : at + MENTION_LINES] if each.stream == line.stream]
 
 
 def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]:
@@ -120,8 +131,7 @@ def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]
     for at, line, named in quoting[-MENTIONS:]:
         if line.text.lstrip().startswith(CODE):
             continue
-        below = [each.text for each in log.lines[at + 1 : at + MENTION_LINES] if each.stream == line.stream]
-        message = "\n".join((named["message"] or "", *below)).strip()
+        message = "\n".join((named["message"] or "", *_below(at, log))).strip()
         known = library.signatures.holding(f"{named['type']}: {message}")
         signatures = [each for each in known if not _decided_by_engine(each)]
         hit = best(Event(named["type"], message, None, "", None), signatures)
@@ -138,8 +148,9 @@ def block_event(block: Block) -> Event:
     return Event(block.type, block.message, None, frames, None)
 
 
-def _match(event: Event, signature: Signature) -> Found | None:
+def _match(event: Event, signature: Signature, begins: int | None) -> Found | None:
     hits = [hit for entry in signature.matches if (hit := _match_entry(event, entry, signature))]
+    hits = [hit for hit in hits if begins is None or hit.start <= begins]
     return max(hits, key=lambda hit: (hit.kind, hit.length), default=None)
 
 
@@ -228,9 +239,10 @@ def _in_lines(log: Log, known: list[Signature]) -> Iterator[Occurrence]:
             continue
         if line.text.lstrip().startswith(QUOTED):
             continue
-        hits = [_native_hit(record, signatures) for record in _records(free, at)]
+        # A match that begins on a line below is that line's own.
+        hits = [_native_hit(record, signatures, len(line.text)) for record in _records(free, at)]
         hit = max(filter(None, hits), key=lambda each: (each.kind, each.length), default=None)
-        if hit and hit.start <= len(line.text):
+        if hit:
             yield Occurrence(hit.signature, hit.captures, line)
 
 
@@ -239,9 +251,9 @@ def _introduces(line: Line) -> bool:
     return line.text.endswith(HEADER) and len(line.text) > len(HEADER)
 
 
-def _native_hit(record: str, signatures: list[Signature]) -> Found | None:
+def _native_hit(record: str, signatures: list[Signature], begins: int) -> Found | None:
     """The match of a native record, unless it stands between backticks: then somebody quotes it."""
-    hit = best(Event(None, None, record, "", None), signatures)
+    hit = best(Event(None, None, record, "", None), signatures, begins)
     if hit is None or (record[: hit.start].count("`") % 2 == 1 and "`" in record[hit.end :]):
         return None
     return hit

@@ -1,7 +1,7 @@
 """Is a failure only quoted? Documentation shows errors that no run of the reader's had.
 
-A block between fences is taken for such a quotation where the prose above it speaks of what may happen, or stands under
-a heading like "Troubleshooting"; not where somebody tells what happened to them.
+A block between fences, or one whose lines open with ">", is taken for such a quotation where the prose above it speaks
+of what may happen, or stands under a heading like "Troubleshooting"; not where somebody tells what happened to them.
 """
 
 import re
@@ -31,12 +31,12 @@ OF_A_REPORT = gated(
 )
 HEADING = gated(r"#{1,6} \S", "# ")
 PARAGRAPH = 4
+# How Markdown marks what somebody else said.
+ANSWER = ">"
 
 
 def in_documentation(failure: Failure, log: Log) -> bool:
     """Does everything that shows the failure stand in such a block?"""
-    if not any(line.text.startswith(FENCES) for line in log.lines):
-        return False
     lines = [line for line in log.lines if line.file == failure.lines[0].file]
     fences = _fences(lines)
     prose = [line for at, line in enumerate(lines) if at not in fences]
@@ -52,11 +52,18 @@ def may_happen(line: Line) -> bool:
     return bool(MAY_HAPPEN.search(line.text)) and not HAPPENED.search(line.text)
 
 
+def has_blocks(log: Log) -> bool:
+    return any(line.text.startswith(FENCES) or line.raw.startswith(ANSWER) for line in log.lines)
+
+
 def _fences(lines: list[Line]) -> dict[int, int]:
     """For each line in a block, and its fences, where the block starts. A block that nothing closes is none."""
     found: dict[int, int] = {}
     start: int | None = None
     for at, line in enumerate(lines):
+        if start is None and line.raw.startswith(ANSWER):
+            found[at] = found.get(at - 1, at) if at and lines[at - 1].raw.startswith(ANSWER) else at
+            continue
         if not line.text.lstrip().startswith(FENCES):
             continue
         if start is not None:

@@ -125,7 +125,7 @@ def norm_not_finite(curve: Curve, log: Log) -> Symptom | None:
     values = {"count": str(count), "place": place(first)}
     if known:
         values.update(last=said(known[-1].value), last_place=place(known[-1]))
-    return Symptom("grad-norm-nan", values, (first.line, *(point.line for point in known[-1:]), curve.norms[-1].line))
+    return Symptom("grad-nonfinite", values, (first.line, *(point.line for point in known[-1:]), curve.norms[-1].line))
 
 
 # ------------------------------------------------------------------------------------------ the loss scale

@@ -16,6 +16,13 @@ NO_FILE = "(cell or prompt)"
 # A path that the box is too narrow for goes on in the next line.
 BEGUN = gated(r"\u2502 (?P<part>(?:~|/|[A-Za-z]:[\\/])[^\u2502]{1,300}?) *\u2502$", "\u2502 ")
 MORE = gated(r"\u2502 (?P<part>[^\s\u2502\u2771][^\u2502]{0,300}?) *\u2502$", "\u2502 ")
+# A piece of a box: a frame or the beginning of its path, or the arrow at the line that was running.
+PIECE = gated(
+    r" *\u2502 (?:\u2771 {0,6}\d{1,6} \u2502|[^\u2502\u2771]{1,300}\.py:\d{1,9} in \S{1,200} *\u2502$"
+    r"|(?:~|/|[A-Za-z]:[\\/])[^\u2502]{1,300} \u2502$)",
+    "\u2502 ",
+)
+EDGE = "\u2502"
 RICH_END = "\u2570"
 
 

@@ -7,7 +7,7 @@ type. What a wrapper quotes (DataLoader worker, mp.spawn, a checkpoint reader) b
 import re
 from collections.abc import Sequence
 
-from firstfault.logs.boxes import RICH_END, frames_in
+from firstfault.logs.boxes import EDGE, PIECE, RICH_END, frames_in
 from firstfault.logs.log import Block, FrameLine, Line, Link, Origin, Raised
 from firstfault.patterns import gated
 
@@ -159,6 +159,8 @@ class _Reader:
             return self._traceback([line]), "traceback"
         if RICH_HEADER.search(line.text):
             return self._rich(), "traceback"
+        if PIECE.match(line.text):
+            return self._rich(EDGE), "traceback"
         if FATAL_FRAME.match(line.text) is None and FRAME.match(line.text):
             return self._traceback([]), "traceback"
         if found := FATAL.match(line.text):
@@ -231,12 +233,14 @@ class _Reader:
     def _stump(self) -> bool:
         return bool(STUMP.match(self.lines[self.at].text)) and not any(line.text for line in self.lines[self.at + 1 :])
 
-    def _rich(self) -> list[Block]:
-        """Rich draws a box around the frames; the exception stands below it."""
+    def _rich(self, edge: str = "") -> list[Block]:
+        """Rich draws a box around the frames; the exception stands below it. A box without its top has edges only."""
         lines = [self.lines[self.at]]
         self.at += 1
         while self.at < len(self.lines) and len(lines) < RICH_LINES:
             line = self.lines[self.at]
+            if edge not in line.text and RICH_END not in line.text:
+                break
             lines.append(line)
             self.at += 1
             if RICH_END in line.text:
@@ -244,7 +248,7 @@ class _Reader:
         frames = frames_in(lines)
         named = EXCEPTION.match(self.lines[self.at].text) if self.at < len(self.lines) else None
         if named is None or RICH_END not in lines[-1].text:
-            return [_block("", "", frames, lines)] if frames else []
+            return [_block("", "", frames, lines)._replace(at=frames[-1].at)] if frames else []
         return self._exception(named["type"], named["message"] or "", frames, [*lines, self.lines[self.at]])
 
     def _exception(self, type_: str, message: str, frames: list[FrameLine], lines: list[Line]) -> list[Block]:
