@@ -41,6 +41,7 @@ class Epochs:
         self.last: Epoch | None = None
         self._begun: weakref.WeakKeyDictionary[Any, _Begun] = weakref.WeakKeyDictionary()
         self._left: Epoch | None = None  # the open window began in it
+        self._said = False
 
     def install(self) -> Undo:
         begin = self.record.never_raising(self._begin)
@@ -57,7 +58,7 @@ class Epochs:
     def window_ended(self, size: int) -> None:
         epoch, self._left = self._left, None
         if epoch is not None and size > epoch.k:
-            self.warn("GA201", f"{_steps(epoch)}; the next step used {epoch.left} of it and {size - epoch.left} more")
+            self._say(f"{_steps(epoch)}; the next step used {epoch.left} of it and {size - epoch.left} more")
 
     def run_ended(self) -> None:
         """The training loop is left without an error."""
@@ -65,8 +66,12 @@ class Epochs:
             epoch = self._complete(begun)
             if epoch is not None and 0 < epoch.left < epoch.k:
                 left = f"{epoch.left} micro-batch{'' if epoch.left == 1 else 'es'}"
-                return self.warn("GA201", f"{_steps(epoch)}; the run ended with {left} that no step used")
-        return None
+                self._say(f"{_steps(epoch)}; the run ended with {left} that no step used")
+
+    def _say(self, sentence: str) -> None:
+        if not self._said:
+            self._said = True
+            self.warn("GA201", sentence)
 
     def _begin(self, loader: Any) -> None:
         epoch = self._complete(self._begun.get(loader))

@@ -27,7 +27,7 @@ def hf_callback(trainer: Any = None, **options: Any) -> Any:
 
 
 def lightning_callback(**options: Any) -> Any:
-    """A ``Callback`` whose values go through ``self.log`` of the module, under ``firstfault/``."""
+    """A ``Callback`` whose values go to the loggers of the trainer, under ``firstfault/``."""
     base = importlib.import_module(_lightning()).Callback
     return type("FirstfaultCallback", (_LightningCallback, base), {})(options)
 
@@ -85,8 +85,8 @@ class _LightningCallback(_Callback):
 
     def on_train_batch_end(self, trainer: Any, module: Any, *_: Any, **__: Any) -> None:
         values = self.values()
-        if values:
-            module.log_dict(values, on_step=True, on_epoch=False, rank_zero_only=True)
+        for logger in trainer.loggers if values else ():
+            logger.log_metrics(values, step=trainer.global_step)  # self.log() drops them between its logging steps
 
     def on_train_end(self, trainer: Any, module: Any) -> None:
         self.end()
