@@ -50,4 +50,6 @@ async function apply(script: vscode.Uri, { version, edits }: FixProof): Promise<
     edit.replace(script, new vscode.Range(start.line, start.character, end.line, end.character), newText);
   }
   await vscode.workspace.applyEdit(edit);
+  const shown = vscode.window.visibleTextEditors.find((each) => each.document === document)?.viewColumn;
+  await vscode.window.showTextDocument(document, shown ?? vscode.ViewColumn.One);
 }

@@ -40,10 +40,12 @@ ${after !== null && picture("With the fix", after)}
   return { html: whole(body, nonce), actions };
 }
 
-function sentence({ code, before }: FixProof): string {
+function sentence({ code, before, after }: FixProof): string {
   const steps = before.windows.filter((each) => each.complete).length;
   const many = steps === 1 ? "1 optimizer step" : `${steps} optimizer steps`;
-  return `Over ${many}, ${code} is proven on the script as it stands and refuted with the fix. No other fault came with it.`;
+  const left = new Set(after?.verdicts.filter((each) => each.state === "proven").map((each) => each.code));
+  const others = left.size ? ` Still proven, as before: ${[...left].join(", ")}.` : "";
+  return `Over ${many}, ${code} is proven on the script as it stands and refuted with the fix. No other fault came with it.${others}`;
 }
 
 function table(compared: readonly Compared[]): Markup {
