@@ -213,6 +213,12 @@ test("a fix that is proved says so with its numbers, and can be applied", () => 
   assert.equal(html.match(/<svg/g)?.length, 2);
 });
 
+test("faults that were there before are not hidden by a fix of another", () => {
+  const left = { ...after, verdicts: measured.verdicts.map((each) => ({ ...each, code: "BN501" })) };
+  const { html } = fixHtml({ ...fixView, proof: { ...proof, after: left } }, "n0nce");
+  assert.match(words(html), /No other fault came with it\. Still proven, as before: BN501\./);
+});
+
 test("a fix that is not proved says why, and nothing is called proved", () => {
   const why = "GA101 is not measured on the script as it stands.";
   const { html } = fixHtml({ ...fixView, proof: { ...proof, proved: false, why, after: null, compared: [] } }, "n0nce");

@@ -148,9 +148,7 @@ def _edit(edit: Any) -> dict[str, Any]:
 def _compared(before: Told, after: Told) -> Iterator[Compared]:
     """The numbers that a right window has, those that were measured."""
     one, other = before.answer, after.answer
-    yield from _row(
-        "Weight of the heaviest target by that of the lightest", _most(one, "ratio"), _most(other, "ratio"), 1
-    )
+    yield from _row("Ratio of the target weights", _most(one, "ratio"), _most(other, "ratio"), 1)
     yield from _row("Weight × targets, added up", _mass(one), _mass(other), 1)
     yield from _row("Distance from the wanted gradient", _distance(one), _distance(other), 0)
     planned, taken = (str(len(each.outcome.measured.complete)) for each in (before, after))

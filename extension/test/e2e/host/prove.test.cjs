@@ -12,7 +12,7 @@ describe("Prove in the extension host", () => {
     const probe = vscode.window.activeTextEditor?.document;
     assert.ok(probe?.isUntitled, "the probe is no new document");
     assert.match(probe.uri.path, /\/train_probe\.py$/);
-    assert.match(probe.getText(), /def accumulate\([^]*ACCUMULATION_STEPS/);
+    assert.match(probe.getText(), /def accumulate\([\s\S]*ACCUMULATION_STEPS/);
     assert.equal(script.isDirty, false);
   });
 
