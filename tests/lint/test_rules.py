@@ -24,7 +24,7 @@ def cases() -> list[object]:
 
 
 def findings(rule: Rule, source: str, files: dict[str, str]) -> list[Finding]:
-    workspace = Workspace(ROOT, {f"{ROOT}/{name}": text for name, text in files.items()})
+    workspace = Workspace(ROOT, {f"{ROOT}/{name}": text for name, text in {**files, "train.py": source}.items()})
     found = lint(source, f"{ROOT}/train.py", workspace)
     assert found is not None, "does not parse"
     return [each for each in found if each.code == rule.code]

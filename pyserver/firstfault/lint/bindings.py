@@ -44,6 +44,8 @@ def _bindings_of(script: Script) -> dict[tuple[ast.AST | None, str], list[Bindin
 
 def bindings(script: Script, name: str, at: ast.AST) -> list[Binding]:
     """Every place that sets a name, seen from a node: the nearest scope that sets it counts."""
+    if script.parent(at) is None and at is not script.tree:
+        return []  # a node of another script, whose names are other names
     table = _bindings_of(script)
     if "." in name:
         owner = script.class_of(at) if name.startswith("self.") else None
@@ -57,11 +59,13 @@ def bindings(script: Script, name: str, at: ast.AST) -> list[Binding]:
 def last_binding(script: Script, name: str, at: ast.AST) -> Binding | None:
     """The nearest place above a node that sets the name; else the last of all (a loop comes round again)."""
     places = bindings(script, name, at)
+    if not places:
+        return None
     line = (getattr(at, "lineno", 0), getattr(at, "col_offset", 0))
     above = [each for each in places if (getattr(each.node, "lineno", 0), getattr(each.node, "col_offset", 0)) < line]
     statement = script.statement(at) if not isinstance(at, ast.mod) else None
     above = [each for each in above if each.node is not statement] or above
-    return above[-1] if above else places[-1] if places else None
+    return above[-1] if above else places[-1]
 
 
 def number(script: Script, node: ast.expr | None, hops: int = _HOPS) -> Number | None:

@@ -112,7 +112,7 @@ def _backward(script: Script, call: ast.Call) -> Backward | None:
         return Backward(call, call.args[0], "mmengine")
     if name == "manual_backward" and call.args:
         return Backward(call, call.args[0], "manual_backward")
-    if name != "backward":
+    if name != "backward" or (dotted(target) == "self" and _is_defined(script, call, name)):
         return None
     if script.qualified(call.func) == "torch.autograd.backward":
         return Backward(call, call.args[0], "tensor") if call.args else None

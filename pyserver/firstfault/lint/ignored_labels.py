@@ -138,6 +138,8 @@ def _value(script: Script, node: ast.expr, workspace: Workspace) -> float | None
     found = number(script, node)
     if found is not None:
         return found.value
+    if _is_default_of_cross_entropy(script, node):
+        return HF_IGNORED
     head, _, rest = dotted(node).partition(".")
     qualified = script.imports.get(head, "")
     if not qualified:
@@ -149,6 +151,16 @@ def _value(script: Script, node: ast.expr, workspace: Workspace) -> float | None
         return None
     there = number(home, values[0].value)
     return there.value if there else None
+
+
+def _is_default_of_cross_entropy(script: Script, node: ast.expr, hops: int = 3) -> bool:
+    """``nn.CrossEntropyLoss().ignore_index``, also where it has a name."""
+    if isinstance(node, ast.Attribute) and node.attr == "ignore_index" and isinstance(node.value, ast.Call):
+        made = node.value
+        return last_name(made.func) == "CrossEntropyLoss" and keyword(made, "ignore_index") is None
+    places = bindings(script, dotted(node), node) if dotted(node) and hops else []
+    values = [each.value for each in places if each.kind == "assign"]
+    return len(values) == 1 and values[0] is not None and _is_default_of_cross_entropy(script, values[0], hops - 1)
 
 
 def _assigned(script: Script) -> Iterator[Write]:

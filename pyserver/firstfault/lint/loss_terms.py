@@ -13,8 +13,9 @@ from typing import Literal, TypeGuard
 
 from firstfault.lint.bindings import Binding, bindings, keyword, last_binding, number
 from firstfault.lint.calls import last_name
-from firstfault.lint.objects import Instance, instance
+from firstfault.lint.objects import Instance, argument, instance
 from firstfault.lint.script import Script, dotted
+from firstfault.lint.training_loop import calls_of
 from firstfault.lint.workspace import Workspace
 
 Kind = Literal["cross-entropy", "model-output", "mean", "sum", "unknown"]
@@ -49,6 +50,7 @@ class Term:
     script: Script  # where ``node`` stands
     node: ast.expr  # the call that computes the loss
     maker: ast.Call | None = None  # the constructor of a criterion: nn.CrossEntropyLoss(...)
+    maker_home: Script | None = None  # where that stands
     model: Instance | None = None  # of a model's output
     scales: tuple[Scale, ...] = ()
     entries: tuple[Entry, ...] = ()
@@ -84,6 +86,8 @@ class _Trace:
             return unknown
         if isinstance(node, ast.BinOp):
             return self._operation(script, node, at, depth, entries)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+            return self.of(script, node.operand, at, depth - 1, entries)
         if isinstance(node, ast.IfExp):
             chosen = node.orelse if isinstance(node.body, ast.Constant) else node.body
             return self.of(script, chosen, at, depth - 1, entries)
@@ -102,6 +106,10 @@ class _Trace:
             return self._call(script, binding.value, binding.node, depth, entries, binding.item)
         if binding.kind == "augmented" and isinstance(binding.node, ast.AugAssign):
             return self._augmented(script, binding.node, depth, entries)
+        given = _handed_over(script, binding, entries) if binding.kind == "parameter" else None
+        if given is not None:
+            home, value, at, outside = given
+            return self.of(home, value, at, depth - 1, outside)
         where = binding.value if binding.value is not None else ast.Name(binding.name)
         return (Term("unknown", script, where, entries=entries),)
 
@@ -207,7 +215,7 @@ class _Trace:
                 return self._into(Entry(script, call, owner.script, method, True), depth, entries, item)
         thing = instance(script, call.func, self.workspace)
         if thing is not None and thing.name in CROSS_ENTROPIES:
-            return (Term("cross-entropy", script, call, maker=thing.call, entries=entries),)
+            return (Term("cross-entropy", script, call, maker=thing.call, maker_home=thing.home, entries=entries),)
         if thing is not None and thing.definition is not None and thing.script is not None:
             method = _method(thing.definition, "forward")
             if method is not None:
@@ -230,6 +238,24 @@ class _Trace:
             known = [tuple(replace(each, one_of_several=True) for each in way) for way in known]
         terms = [each for way in known or ways for each in way if each.kind != "unknown" or not known]
         return tuple(terms) or (Term("unknown", entry.script, entry.call, entries=entries),)
+
+
+def _handed_over(
+    script: Script, binding: Binding, entries: tuple[Entry, ...]
+) -> tuple[Script, ast.expr, ast.AST, tuple[Entry, ...]] | None:
+    """What the call that led into a function gives for its parameter; of a function where the trace begins, its only
+    call in the file: ``self.backward(loss)``.
+    """
+    function = script.function(binding.node)
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return None
+    for at, entry in enumerate(entries):
+        if entry.function is function:
+            given = argument(entry.call, function, binding.name)
+            return (entry.script, given, entry.call, entries[:at]) if given is not None else None
+    calls = calls_of(script, function) if not entries else []
+    given = argument(calls[0], function, binding.name) if len(calls) == 1 else None
+    return (script, given, calls[0], ()) if given is not None else None
 
 
 def _callee_name(script: Script, call: ast.Call) -> str:

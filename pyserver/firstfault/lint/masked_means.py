@@ -42,7 +42,8 @@ def masked_mean(term: Term, script: Script) -> MaskedMean | None:
             continue
         strength = _strength(term, home, mask)
         if strength is not None:
-            return MaskedMean(scale, home.text(mask), strength)
+            shown = home.text(mask)
+            return MaskedMean(scale, f"(~{shown})" if _is_rest(home, scale.operand) else shown, strength)
     return None
 
 
@@ -69,6 +70,8 @@ def _summed(script: Script, node: ast.expr, hops: int = 4) -> ast.expr | None:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):  # mask.sum() + 1e-8
         is_small = number(script, node.right)
         return _summed(script, node.left, hops - 1) if is_small or _is_epsilon(node.right) else None
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub) and _counts_all(node.left):
+        return _summed(script, node.right, hops - 1)  # len(target) - ignored.sum(): the others are counted
     if isinstance(node, ast.Call):
         return _summed_by_call(script, node, hops)
     name = dotted(node)
@@ -90,6 +93,18 @@ def _summed_by_call(script: Script, call: ast.Call, hops: int) -> ast.expr | Non
     if name in ("max", "maximum"):
         return next((found for each in call.args if (found := _summed(script, each, hops - 1))), None)
     return None
+
+
+def _counts_all(node: ast.expr) -> bool:
+    """``len(target)``, ``target.numel()``, ``target.size(0)``."""
+    return isinstance(node, ast.Call) and last_name(node.func) in ("len", "numel", "nelement", "size")
+
+
+def _is_rest(script: Script, node: ast.expr) -> bool:
+    """What the mask leaves: ``total - ignored.sum()``, perhaps by a name."""
+    places = bindings(script, dotted(node), node) if isinstance(node, ast.Name) else []
+    value = places[0].value if places else node
+    return isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)
 
 
 def _is_epsilon(node: ast.expr) -> bool:

@@ -1,6 +1,9 @@
 """What kind of object a name holds: which class made it, however often it was moved, wrapped or handed on."""
 
 import ast
+import itertools
+import os
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from firstfault.lint.bindings import Binding, bindings
@@ -32,6 +35,7 @@ class Instance(NamedTuple):
     call: ast.Call
     script: Script | None  # where the class is defined, if in the workspace
     definition: ast.ClassDef | None
+    home: Script | None = None  # where the call stands
 
 
 def instance(script: Script, node: ast.expr, workspace: Workspace, hops: int = _HOPS) -> Instance | None:
@@ -74,16 +78,29 @@ def _other_than(script: Script, value: ast.expr, binding: Binding, workspace: Wo
 
 
 def _argument(script: Script, binding: Binding, workspace: Workspace, hops: int) -> Instance | None:
-    """What the calls of the same file hand to a parameter."""
+    """What the calls of the same file hand to a parameter, or those of the files that import it."""
     function = script.function(binding.node)
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return None
-    for call in script.calls(function.name, _class_name(script, function)):
+    here = ((script, call) for call in script.calls(function.name, _class_name(script, function)))
+    for home, call in itertools.chain(here, calls_elsewhere(script, function, workspace)):
         given = argument(call, function, binding.name)
-        found = instance(script, given, workspace, hops) if given is not None else None
+        found = instance(home, given, workspace, hops) if given is not None else None
         if found is not None:
             return found
     return None
+
+
+def calls_elsewhere(script: Script, function: ast.AST, workspace: Workspace) -> Iterator[tuple[Script, ast.Call]]:
+    """The calls of a function, or of the class whose constructor it is, in the files that import this one."""
+    name = _class_name(script, function)
+    if not name and script.parent(function) is script.tree:
+        name = getattr(function, "name", "")
+    for home in workspace.importers(script) if name else ():
+        for call in home.calls(name):
+            found = workspace.definition(dotted(call.func), home) if dotted(call.func) else None
+            if found is not None and os.path.abspath(found[0].path) == os.path.abspath(script.path):
+                yield home, call
 
 
 def _class_name(script: Script, function: ast.AST) -> str:
@@ -115,12 +132,12 @@ def _made(script: Script, call: ast.Call, workspace: Workspace, hops: int) -> In
     name = script.qualified(call.func)
     defined = workspace.definition(dotted(call.func), script) or _loaded(script, call, workspace)
     if defined and isinstance(defined[1], ast.ClassDef):
-        return Instance(name, call, defined[0], defined[1])
+        return Instance(name, call, defined[0], defined[1], script)
     if not name:
         return None
     if defined and isinstance(defined[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
         return _returned(defined[0], defined[1], workspace, hops)
-    return Instance(name, call, None, None)
+    return Instance(name, call, None, None, script)
 
 
 def _loaded(script: Script, call: ast.Call, workspace: Workspace) -> tuple[Script, ast.AST] | None:

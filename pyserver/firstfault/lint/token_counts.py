@@ -82,12 +82,12 @@ def _of_cross_entropy(term: Term, script: Script, workspace: Workspace) -> Varyi
     selected = _of_selection(term, script, [target])
     if selected is not None:
         return selected
-    value = ignored_value(term)
-    if _is_segmentation(term.script, value):
-        line = value if value is not None else term.node
-        return VaryingCount("advisory", term.script, line, "a mean over the labelled pixels of each micro-batch")
+    value, owner = ignored_value(term), term.maker_home or term.script
+    if _is_segmentation(owner, value):
+        line, home = (value, owner) if value is not None else (term.node, term.script)
+        return VaryingCount("advisory", home, line, "a mean over the labelled pixels of each micro-batch")
     by_name_only = value is None and not _is_sequence(term, target)
-    ignored = Ignored(value, term.script, _label_names(term, target), by_name_only)
+    ignored = Ignored(value, owner, _label_names(term, target), by_name_only)
     proof = proof_of_ignored(_scripts(term, script, workspace), ignored, workspace)
     return _shown(proof, script) if proof else None
 
@@ -173,11 +173,15 @@ def ignored_value(term: Term) -> ast.expr | None:
 
 
 def _scripts(term: Term, script: Script, workspace: Workspace) -> list[Script]:
-    """Where labels may be written: the script, then what it imports, then the file of the loss and its imports."""
+    """Where labels may be written: the script, then what it imports, then the files of the loss and its criterion with
+    their imports; where the script makes no data itself, then who imports it.
+    """
     found = {each.path: each for each in (script, *workspace.siblings(script))}
-    if term.script is not script:
-        for each in (term.script, *workspace.siblings(term.script)):
-            found.setdefault(each.path, each)
+    callers = [] if "DataLoader" in script.source else workspace.importers(script)
+    for home in (term.script, term.maker_home, *callers):
+        if home is not None and home is not script:
+            for each in (home, *workspace.siblings(home)):
+                found.setdefault(each.path, each)
     return list(found.values())
 
 

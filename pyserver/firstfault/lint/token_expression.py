@@ -73,7 +73,10 @@ def _ignored(term: Term) -> str | None:
     given = ignored_value(term)
     if given is None:
         return "-100"
-    value = number(term.script, given)
+    owner = term.maker_home or term.script
+    value = number(owner, given)
+    if owner is not term.script:
+        return str(int(value.value)) if value is not None and value.origin != "default" else None
     if value is not None and (term.entries or isinstance(given, (ast.Constant, ast.UnaryOp))):
         return str(int(value.value))
     if term.entries or not dotted(given):

@@ -104,10 +104,10 @@ def _condition(script: Script, test: ast.expr, loop: ast.AST, positive: bool, ho
         return None if positive else ("modulo", test, test.right, test.left, False)
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         return _comparison(script, test, loop, positive)
-    if isinstance(test, ast.Call) and isinstance(test.func, ast.Attribute):
-        if test.func.attr in ("is_gradient_accumulation_boundary", "is_accumulation_step"):
+    if isinstance(test, ast.Call):
+        if last_name(test.func) in ("is_gradient_accumulation_boundary", "is_accumulation_step"):
             return ("framework", test, None, None, False)
-        return _condition(script, test.args[0], loop, positive, hops) if dotted(test.func) == "bool" else None
+        return _called_condition(script, test, loop, positive, hops)
     if isinstance(test, ast.Attribute) and test.attr == "sync_gradients":
         size = accelerator_steps(script)
         return ("accumulate-context", test, size, None, False) if positive else None
@@ -117,6 +117,19 @@ def _condition(script: Script, test: ast.expr, loop: ast.AST, positive: bool, ho
         return None
     value = _condition(script, binding.value, loop, positive, hops - 1)
     return ("flag", value[1], value[2], value[3], True) if value else None
+
+
+def _called_condition(script: Script, test: ast.Call, loop: ast.AST, positive: bool, hops: int) -> _Found | None:
+    """``bool(...)``, and ``self.is_full(i)`` of the same file, which returns the condition."""
+    if dotted(test.func) == "bool" and test.args:
+        return _condition(script, test.args[0], loop, positive, hops)
+    owner, name = script.class_of(test), dotted(test.func)
+    function = script.definitions.get(f"{owner.name}.{name[5:]}" if owner and name.startswith("self.") else name)
+    returned = [each.value for each in script.returns(function)] if isinstance(function, ast.FunctionDef) else []
+    if len(returned) != 1 or returned[0] is None or not hops:
+        return None
+    found = _condition(script, returned[0], loop, positive, hops - 1)
+    return ("flag", found[1], found[2], None, True) if found else None
 
 
 def _comparison(script: Script, test: ast.Compare, loop: ast.AST, positive: bool) -> _Found | None:

@@ -2,13 +2,15 @@
 
 import ast
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 
 from firstfault.lint.script import Script, read_script
 
 _LARGEST = 2_000_000  # characters; nobody writes a longer module by hand
 _HOPS = 2
+_MOST_FILES = 60  # of a folder; in a larger one nobody waits for who imports a module
 _ROOT_MARKS = (".git", ".hg", "pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -46,6 +48,7 @@ class Workspace:
         self.overlay = {os.path.abspath(path): text for path, text in (overlay or {}).items()}
         self._modules: dict[tuple[str, str], Script | None] = {}
         self._siblings: dict[Script, list[Script]] = {}
+        self._importers: dict[Script, list[Script]] = {}
         self._roots: dict[str, str] = {}
 
     def text(self, path: str) -> str | None:
@@ -117,6 +120,28 @@ class Workspace:
                     found.setdefault(module.path, module)
                     break
         return list(found.values())
+
+    def importers(self, module: Script) -> list[Script]:
+        """The scripts beside a module, or in a folder above it up to the root, that import it."""
+        if module not in self._importers:
+            self._importers[module] = list(self._find_importers(module))
+        return self._importers[module]
+
+    def _find_importers(self, module: Script) -> Iterator[Script]:
+        here = os.path.abspath(module.path)
+        folder, name = os.path.split(here)
+        stem = os.path.basename(folder) if name == "__init__.py" else name.removesuffix(".py")
+        imports = re.compile(rf"^[ \t]*(?:from|import)\b.*\b{re.escape(stem)}\b", re.MULTILINE)
+        for path in self._files_around(module):
+            text = self.text(path) if path != here else None
+            other = self.script(path) if text is not None and imports.search(text) else None
+            if other is not None and any(os.path.abspath(each.path) == here for each in self.siblings(other)):
+                yield other
+
+    def _files_around(self, module: Script) -> Iterator[str]:
+        for folder in self._folders(module, 0):
+            names = [each for each in self.names(folder) if each.endswith(".py") and not each.startswith("test_")]
+            yield from (os.path.join(folder, each) for each in names if len(names) <= _MOST_FILES)
 
     def root_of(self, script: Script) -> str:
         return self.root or self._project_root(script)

@@ -72,7 +72,8 @@ from firstfault.lint.workspace import Workspace
 _UPDATES = {"update", "update_parameters", "step", "update_ema", "ema_update", "update_average", "step_ema"}
 _AVERAGE = re.compile(r"(?:^|_)ema(?:$|_)|^ema|moving_?average|averaged?_model|model_average", re.IGNORECASE)
 _OF_NUMBERS = re.compile(
-    r"loss|(?:^|_)acc|metric|norm|time|(?:^|_)meter|score|reward|grad|stats?\b|speed|codebook|cluster", re.I
+    r"loss|(?:\b|_)acc(?:\b|_|uracy|s\b)|metric|norm|time|(?:^|_)meter|score|reward|grad|stats?\b|speed|codebook|cluster",
+    re.I,
 )
 
 

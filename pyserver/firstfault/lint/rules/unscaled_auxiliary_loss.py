@@ -115,7 +115,7 @@ def _hits(
 def _by_window_count(script: Script, loop: TrainingLoop, term: Term) -> bool:
     """A sum that is divided by a count of labels taken before the micro-batches are run."""
     for scale in term.scales:
-        name = dotted(scale.operand) if scale.divides else ""
+        name = dotted(scale.operand) if scale.divides else ""  # a count of another function has no binding here
         binding = last_binding(script, name, scale.operand) if name else None
         if binding is None or binding.value is None or loop.node in script.ancestors(binding.node):
             continue

@@ -88,8 +88,8 @@ def zero_grad_in_window(script: Script, workspace: Workspace) -> Iterator[Hit]:
     seen: set[ast.AST] = set()
     for loop in training_loops(script):
         window = loop.window
+        yield from _stepped_too_often(script, loop, seen)
         if window is None:
-            yield from _stepped_too_often(script, loop, seen)
             continue
         if window.kind in ("accumulate-context", "framework") or is_always_one(script, window):
             continue
