@@ -7,6 +7,7 @@ import pytest
 
 from firstfault.lint import Finding, Workspace, lint
 from firstfault.lint.check import check_paths
+from firstfault.lint.notebook import masked
 from firstfault.lint.render import to_text
 from firstfault.lint.script import read_script
 from firstfault.lint.source import Unreadable, decode_source
@@ -150,6 +151,17 @@ def test_a_notebook_counts_lines_within_its_cell() -> None:
     (finding,) = found(source, "/p/train.ipynb")
     assert (finding.cell, finding.span.start) == (3, (9, 16))
     assert finding.fixes and all(edit.span.start.line <= 14 for edit in finding.fixes[0].edits)
+
+
+@pytest.mark.parametrize(
+    "line", ["% pip install torch", "pip install torch", "ls ./runs", "model.forward??", "?model", "    !train \\\n --fast"]
+)
+def test_what_jupyter_reads_as_a_command_is_no_fault_of_the_notebook(line: str) -> None:
+    assert [each.cell for each in found(notebook(line, FAULTY), "/p/train.ipynb")] == [2]
+
+
+def test_a_text_that_is_formatted_over_lines_is_no_command() -> None:
+    assert masked('name = (\n"%s"\n% (size)\n)\nls = 1') == 'name = (\n"%s"\n% (size)\n)\nls = 1'
 
 
 def test_a_fix_does_not_reach_into_another_cell() -> None:

@@ -72,7 +72,7 @@ def is_prepared(script: Script, name: str, at: ast.AST) -> bool:
 
 
 def delete_statement(script: Script, statement: ast.stmt) -> Edit | None:
-    """The whole line of a statement that stands alone, with a blank line above it where another follows."""
+    """The whole line of a statement that stands alone, with the one of two blank lines that would be too many."""
     if not placement.own_line(script, statement) or len(script.block(statement)) < 2:
         return None
     start, end = script.span(statement)
@@ -81,4 +81,6 @@ def delete_statement(script: Script, statement: ast.stmt) -> Edit | None:
     below = end.line < len(script.table.starts) and not script.line_text(end.line + 1).strip()
     if above and below:
         return Edit(Span(Position(start.line - 1, 1), edit.span.end), "")
+    if below and statement is script.block(statement)[0]:
+        return Edit(Span(edit.span.start, Position(end.line + 2, 1)), "")
     return edit

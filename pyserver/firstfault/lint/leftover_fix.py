@@ -45,7 +45,7 @@ def leftover_fix(script: Script, loop: TrainingLoop, window: Window, found: Left
         name = _free_name(script)
         line = f"{name} = min({window.size_text}, {data.length} - {_done(window, found)})"
         named = [Edit(script.span(each), name) for each in uses]
-        edits = [placement.insert_before(script, loop.node.body[0], [line]), *named, *edits]
+        edits = [placement.insert_at_top(script, loop.node, [line]), *named, *edits]
     scheduled = any(each.verb == "schedule" and not each.after_loop for each in loop.actions)
     safe = bool(uses) and data.certain and not scheduled and not _scaled_outside(script, loop, window)
     return Fix(TITLE, "safe" if safe else "unsafe", tuple(edits))

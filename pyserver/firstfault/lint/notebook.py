@@ -8,7 +8,11 @@ from typing import NamedTuple
 
 from firstfault.text import Position
 
-_MAGIC = re.compile(r"^(\s*)(?:%{1,2}[A-Za-z]|[!?]|\w[\w, ]*=\s*(?:%[A-Za-z]|!))")
+_MAGIC = re.compile(r"^(\s*)(?:%{1,2}[A-Za-z]|[!?]|\w[\w, ]*=\s*(?:%[A-Za-z]|!)|[\w.]+\?{1,2}\s*$)")
+# What a shell's command looks like where nothing marks it, and a magic behind a blank: at the line's start alone.
+_COMMAND = re.compile(
+    r"^()(?:%{1,2} +[A-Za-z]\w*(?: |$)|(?:pip3?|conda) +(?:un)?install |(?:ls|cd|cat|cp|mv|rm|mkdir) +[./~-])"
+)
 _PYTHON_CELL = re.compile(r"%%(?:time|timeit|capture|prun)\b")
 LINE_END = re.compile(r"\r\n|\n|\r")
 
@@ -71,9 +75,10 @@ def _masked(lines: list[str]) -> list[str]:
 
 def _without_magic(lines: list[str]) -> list[str]:
     """Each magic or shell command becomes ``pass``, the lines that it goes on over become empty."""
-    found, goes_on = [], False
+    found, goes_on = list[str](), False
     for line in lines:
-        magic = None if goes_on else _MAGIC.match(line)
-        found.append("" if goes_on else f"{magic[1]}pass" if magic else line)
+        magic = None if goes_on else _MAGIC.match(line) or _COMMAND.match(line)
+        margin = magic[1] if magic and any(found) else ""  # Jupyter forgives a cell that begins indented
+        found.append("" if goes_on else f"{margin}pass" if magic else line)
         goes_on = (goes_on or magic is not None) and line.rstrip().endswith("\\")
     return found

@@ -134,6 +134,16 @@ def insert_before(script: Script, statement: ast.stmt, lines: list[str]) -> Edit
     return Edit(Span(at, at), text)
 
 
+def insert_at_top(script: Script, loop: Loop, lines: list[str]) -> Edit:
+    """New lines at the beginning of a loop's body, in front of the comment that belongs to its first statement."""
+    line = script.span(loop.body[0]).start.line
+    while line > 1 and (not (text := script.line_text(line - 1).strip()) or text.startswith("#")):
+        line -= 1
+    margin = indent(script, loop.body[0])
+    at = Position(line, 1)
+    return Edit(Span(at, at), "".join(f"{margin}{each}{newline(script)}" for each in lines))
+
+
 def insert_after(script: Script, statement: ast.stmt, lines: list[str]) -> Edit:
     line = script.span(statement).end.line
     margin = indent(script, statement)

@@ -248,7 +248,7 @@ def _fix(script: Script, loop: TrainingLoop, window: Window) -> Fix | None:
         return None
     name = next(each for each in _NAMES if not re.search(rf"\b{each}\b", script.source))
     line = f"{name} = min({window.size_text}, {length} - {_done(window, count)})"
-    edits = [placement.insert_before(script, node.body[0], [line]), *(Edit(script.span(each), name) for each in uses)]
+    edits = [placement.insert_at_top(script, node, [line]), *(Edit(script.span(each), name) for each in uses)]
     return Fix("Divide by the real size of the window", "safe", tuple(edits))
 
 
