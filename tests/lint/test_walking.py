@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from faulty import SCRIPT
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from firstfault.lint.check import Options, check_paths
@@ -135,6 +135,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_git
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(LINES)
+@example(["a**/b"])
+@example(["a**", "b/a**"])
 def test_patterns_mean_what_they_mean_to_git(repository: Path, lines: list[str]) -> None:
     (repository / ".gitignore").write_text("\n".join(lines) + "\n")
     paths = [path for path in repository.rglob("*") if ".git" not in path.relative_to(repository).parts[0]]

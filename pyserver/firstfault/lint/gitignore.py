@@ -139,15 +139,18 @@ def _part(text: str, at: int) -> tuple[str, int]:
 
 
 def _stars(text: str, at: int) -> tuple[str, int]:
-    """Two stars or more between slashes span folders; any other stars stay within one name."""
+    """Two stars or more between slashes span folders; any other stars stay within one name.
+
+    Git compares what stands in front of the first wildcard by itself, so stars behind it count as the beginning.
+    """
     end = at
     while end < len(text) and text[end] == "*":
         end += 1
-    opens = at == 0 or text[at - 1] == "/"
+    opens = text[at - 1 : at] == "/" or ("/" in text and not any(each in "*?[\\" for each in text[:at]))
     if end - at > 1 and opens and text[end : end + 1] == "/":
         return "(?:.*/)?", end + 1
     if end - at > 1 and opens and end == len(text):
-        return ".+" if at else ".*", end
+        return ".+" if text[at - 1 : at] == "/" else ".*", end
     return "[^/]*", end
 
 
