@@ -1,7 +1,9 @@
 """Two ranks of one model, each with a monitor; prints what each of them logged and warned of, as JSON.
 
-python ranks.py own|all PORT
+python ranks.py PORT
 """
+
+from __future__ import annotations
 
 import json
 import logging
@@ -36,7 +38,7 @@ def train(rank: int, whose: str) -> dict[str, Any]:
     return {"logged": logged, "warnings": watching.warnings}
 
 
-def main(whose: str, port: str) -> None:
+def main(port: str) -> None:
     torch.set_num_threads(1)
     logging.disable()
     reading, writing = os.pipe()
@@ -44,7 +46,7 @@ def main(whose: str, port: str) -> None:
     rank = 0 if child else 1
     os.environ.update(RANK=str(rank), WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
     dist.init_process_group("gloo")
-    found = train(rank, whose)
+    found = {whose: train(rank, whose) for whose in ("all", "own")}
     dist.barrier()
     if not child:
         os.write(writing, json.dumps(found).encode())

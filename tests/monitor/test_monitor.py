@@ -1,5 +1,7 @@
 """``with monitor(model):`` on small loops: what it measures, what it warns of, and when it says nothing."""
 
+from __future__ import annotations
+
 import logging
 
 import pytest
@@ -81,6 +83,7 @@ def test_gradients_that_are_divided_before_the_step(log: Logged) -> None:
     assert not watching.warnings
 
 
+@pytest.mark.skipif(not hasattr(torch.amp, "GradScaler"), reason="until torch 2.2 it works on a GPU alone")
 def test_a_gradient_scaler(log: Logged) -> None:
     model = tagger()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -1,5 +1,7 @@
 """The monitor changes nothing, leaves nothing behind, and never raises into training."""
 
+from __future__ import annotations
+
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,7 +19,9 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import dataloader
 
 from firstfault.monitor import monitor, watching
+from firstfault.prove import record
 from firstfault.prove.probes import token_weights
+from firstfault.prove.probes.boundaries import scaler_classes
 from monitor.training import Logged, batch, mean, over_all, tagger, train
 
 torch.set_num_threads(1)
@@ -26,7 +30,7 @@ OWNERS: list[Any] = [
     torch,
     functional,
     torch.autograd,
-    torch.amp.GradScaler,
+    *scaler_classes(),
     torch.nn.utils,
     torch.nn.utils.clip_grad,
     torch.optim.Optimizer,
@@ -69,6 +73,31 @@ def test_the_weights_are_the_same_with_it_and_without(every: int) -> None:
     with monitor(watched, every=every):
         train(watched, SIZES)
     assert all(map(torch.equal, weights(plain), weights(watched)))
+
+
+@pytest.mark.parametrize("losses", [mean, over_all])
+def test_numbers_are_read_once_for_all_micro_batches(losses: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading waits for the GPU, where there is one."""
+    reads: list[str] = []
+    for name in ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "cpu", "numpy"):
+        monkeypatch.setattr(torch.Tensor, name, _counted(reads, name, getattr(torch.Tensor, name)))
+
+    def reads_of(micro_batches: int) -> list[str]:
+        model = tagger(nn.BatchNorm1d(8))
+        reads.clear()
+        with monitor(model, every=1):
+            train(model, [[20] * micro_batches] * 3, losses)
+        return list(reads)
+
+    assert reads_of(2) == reads_of(8) == ["tolist"] * 2 * 3, "one for BatchNorm, one for the rest"
+
+
+def _counted(reads: list[str], name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def read(*arguments: Any, **named: Any) -> Any:
+        reads.append(name)
+        return original(*arguments, **named)
+
+    return read
 
 
 def test_one_within_another_measures_nothing() -> None:
@@ -206,6 +235,15 @@ def test_a_compiled_model_is_said_not_to_be_measured() -> None:
         train(compiled, [[20, 20]] * 3)
     assert seen.warnings == ["not measured: BatchNorm and losses inside of a compiled model"]
     assert log.all("mass") == [pytest.approx(1)] * 3, "the loss stands outside"
+
+
+def test_steps_that_are_not_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "LONGEST", 8)
+    model = tagger()
+    with monitor(model) as seen:
+        for _ in range(20):
+            mean(model, [batch(4)])[0].backward()
+    assert seen.warnings == ["the monitor is off: 8 micro-batches ran backward and no optimizer step was seen"]
 
 
 def test_an_old_torch(monkeypatch: pytest.MonkeyPatch) -> None:

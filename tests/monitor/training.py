@@ -1,5 +1,7 @@
 """Small loops that the monitor watches."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -149,7 +149,10 @@ class Monitor:
     def _take(self, message: Message) -> None:
         if message["kind"] == "note":
             self._note(str(message["probe"]), str(message["why"]))
-        elif message["kind"] == "window" and message["stepped"] and not message["skipped"]:
+        elif message["kind"] == "window" and not message["stepped"]:
+            # Releases of torch hide the steps of optimizers as soon as torch.compile is used.
+            self._fail(f"{len(message['micro_batches']):,} micro-batches ran backward and no optimizer step was seen")
+        elif message["kind"] == "window" and not message["skipped"]:
             self._take_window(message)
 
     def _note(self, probe: str, why: str) -> None:
