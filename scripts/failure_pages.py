@@ -87,6 +87,8 @@ def _contents(library: Library) -> str:
             "",
             "- [Rules](rules/README.md): what `firstfault check` finds in a script.",
             "- [The check in a project](ci.md): settings, comments, hooks, workflows.",
+            "- [A probe](probe.md): what `firstfault prove` runs.",
+            "- [The monitor](monitor.md): what a training script imports.",
             f"- [Failures](failures/README.md): the {len(library.signatures)} that `firstfault diagnose` names.",
             f"- [Log prefixes](prefixes.md): the {len(library.prefixes)} that are read and taken off.",
             "- [Architecture](../ARCHITECTURE.md) and [how to add a rule, a failure or a prefix](../CONTRIBUTING.md).",
