@@ -67,6 +67,23 @@ def test_a_script_that_catches_the_end_is_ended_all_the_same(process: Warm) -> N
     assert [window.length for window in found.complete] == [1, 1]
 
 
+@pytest.mark.parametrize(
+    "end",
+    [
+        "train()\nos._exit(0)",
+        "child = multiprocessing.get_context('fork').Process(target=train)\nchild.start(); child.join()",
+    ],
+)
+def test_the_last_window_of_a_process_that_runs_no_exit_handlers(process: Warm, tmp_path: Path, end: str) -> None:
+    head, loop = NAIVE.split("for ", 1)
+    loop = "for " + loop.replace("print", "pass; print")
+    body = "".join(f"    {line}\n" for line in loop.splitlines())
+    (tmp_path / "train.py").write_text(f"import multiprocessing, os\n{head}\ndef train():\n{body}\n{end}\n")
+    found = process.measure(tmp_path / "train.py", windows=100)
+    whole = process.measure(SCRIPTS / "naive.py", windows=100)
+    assert [each.length for each in found.complete] == [each.length for each in whole.complete] != []
+
+
 def test_a_loaders_workers_record_nothing(process: Warm) -> None:
     found = process.measure(SCRIPTS / "loader_workers.py")
     assert [window.length for window in found.complete] == [3, 3]

@@ -65,6 +65,10 @@ def test_a_python_that_the_probes_do_not_reach(python: Callable[..., Run]) -> No
         ("pass", "The command ended by itself and never imported torch."),
         ("raise SystemExit(3)", "The command ended with status 3 before the first backward."),
         (
+            "input('Overwrite? ')",
+            "A question to the user at train.py:1, which nobody answers here, ended the run before the first backward.",
+        ),
+        (
             "def f():\n    raise KeyError('lr')\nf()",
             "KeyError: 'lr' at train.py:2 ended the run before the first backward.",
         ),

@@ -259,5 +259,7 @@ def _exception(raised: list[Message]) -> str:
     own = [each for each in raised if each.get("type") not in _LAUNCHERS] or raised
     first = own[0]
     place = f" at {os.path.basename(str(first['file']))}:{first['line']}" if first.get("file") else ""
+    if first["type"] == "EOFError" and str(first.get("message")).startswith("EOF when reading"):
+        return f"A question to the user{place}, which nobody answers here,"
     message = f": {first['message']}" if first.get("message") else ""
     return f"{first['type']}{message}{place}".rstrip(".")

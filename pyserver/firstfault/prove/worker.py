@@ -16,6 +16,7 @@ from firstfault.prove.probes import install_all
 from firstfault.prove.record import Record
 
 OLDEST = (2, 1)
+_leave = os._exit
 
 
 class Measured(SystemExit):
@@ -35,6 +36,7 @@ def start(plan: Plan) -> Record | None:
     record.on("backward", lambda _: _end_without_watcher(plan))
     install_all(record)
     atexit.register(_close, record)
+    os._exit = _closing(record)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=lambda: _begin_anew(record))
     return record
@@ -74,7 +76,7 @@ def _stopper(record: Record) -> Any:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(OSError, ValueError, AttributeError):
                 stream.flush()
-        os._exit(0)
+        _leave(0)
 
     return stop
 
@@ -83,6 +85,19 @@ def _close(record: Record) -> None:
     """What is open when the process ends: a last window, or one that no step closed."""
     if not record.muted and record.window.micro_batches:
         record.close()
+
+
+def _closing(record: Record) -> Any:
+    """An exit that runs no handlers: scripts take it, and every forked child of multiprocessing does. What has taken
+    no step is left alone there, since a loader's worker may run a backward of its own."""
+
+    def leave(status: int) -> None:
+        with contextlib.suppress(Exception):
+            if record.window.stepped:
+                _close(record)
+        _leave(status)
+
+    return leave
 
 
 def _begin_anew(record: Record) -> None:
