@@ -1,5 +1,7 @@
 """Reports as people post them: pieces, retold lines, what a launcher did afterwards."""
 
+import pytest
+
 from firstfault import logs
 from firstfault.diagnose import diagnose
 from firstfault.diagnose.render import to_text
@@ -142,3 +144,43 @@ def test_a_gradient_norm_that_stays_nan_beside_a_sound_loss_is_told() -> None:
     lines = [f"{{'loss': {2.3 - at / 100:.2f}, 'grad_norm': nan, 'epoch': 0.{at}}}" for at in range(2, 9)]
     lines.insert(0, "{'loss': 2.31, 'grad_norm': 1.2, 'epoch': 0.1}")
     assert first("\n".join(lines)) == "grad-nonfinite"
+
+
+@pytest.mark.parametrize(
+    ("message", "signature"),
+    [
+        (
+            "Expected all tensors to be on the same device, but found at least two devices, cuda:0 and cpu!",
+            "device-mismatch",
+        ),
+        ("`CUDA error: no kernel image is available for execution on the device`", "no-kernel-image"),
+        ("**mat1 and mat2 shapes cannot be multiplied (4x18 and 512x1024)**", "matmul-shape"),
+    ],
+)
+def test_a_message_without_the_exceptions_name_speaks_in_a_question(message: str, signature: str) -> None:
+    assert first(f"I followed the steps, and get this:\n{message}\n\nWhat can I do?\n") == signature
+    assert first(f"epoch 1 loss 0.5\n{message}\nepoch 2 loss 0.4\n") is None
+    assert first(f"INFO {message}\n") is None
+    assert first(f"If you get this, change the device:\n# {message}\n") is None
+
+
+def test_a_task_of_ray_without_its_exception_is_no_cause() -> None:
+    task = "ray.exceptions.RayTaskError(RuntimeError): ray::Trainable.train() (pid=18, ip=10.0.0.2, repr=Lab)\n"
+    assert first(task) == "unknown-failure"
+
+
+def test_frames_that_a_web_page_spoiled_are_read() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        "File \u201c/home/ann/lab/train.py\u201d, line 9, in\n"
+        "main()\n"
+        "^^^^^^\n"
+        "File \u201c/home/ann/lab/train.py\u201d, line 5, in main\n"
+        "step(batch)\n"
+        "^^^^^^^^^^^\n"
+        "ValueError: no such step`\n"
+        "What is wrong?\n"
+    )
+    told = report(text).initiating
+    assert told is not None and told.frame is not None
+    assert (told.frame.line, told.message) == (5, "no such step")

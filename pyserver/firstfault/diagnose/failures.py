@@ -44,6 +44,8 @@ CHILD = gated(
     "non-zero",
 )
 USER_EXCEPTION = "user-exception"
+# Ray raises the exception of a task anew under this name.
+TASK = "RayTaskError"
 # A failed check of a kernel, and those of which the text tells which one it is.
 ANY_CHECK = "device-assert"
 CHECKS = frozenset(("assert-label", "assert-embedding", "assert-index", "assert-bce"))
@@ -119,7 +121,11 @@ def _quoted(log: Log, library: Library, ranks: Ranks) -> list[Failure]:
         owner = ranks.of_line(line, captures)
         role = found.signature.role if found else EITHER
         failures.append(Failure(signature, role, captures, owner, (line,), None, None, None, found is not None))
-    return failures
+    if failures:
+        return failures
+    from firstfault.diagnose.nameless import messages_in
+
+    return [_of_occurrence(each, ranks) for each in messages_in(log, library)]
 
 
 def _explained(failure: Failure, failures: list[Failure]) -> Failure:
@@ -144,7 +150,7 @@ def _of_raised(raised: Raised, found: list[Occurrence], library: Library, ranks:
         return None
     occurrence = own.get(id(block))
     owner = ranks.of_raised(raised)
-    if not block.type:
+    if not block.type or _is_empty_task(raised):
         signature, role = library.signatures["unknown-failure"], EITHER
     elif occurrence is None and (_is_launcher(block) or CHILD.match(block.message)):
         signature, role = library.signatures["child-failed"], COLLATERAL
@@ -220,6 +226,12 @@ def _job(ranks: Ranks) -> dict[str, str]:
         "start": "torchrun --standalone --nproc-per-node 1",
         "ranks": f"{count} ranks" if count > 1 else "the ranks",
     }
+
+
+def _is_empty_task(raised: Raised) -> bool:
+    """What Ray raises anew for a task, without the frames and the exception of the task itself."""
+    (*inner, last) = raised.blocks
+    return not inner and not last.frames and last.type.endswith(TASK) and "ray::" in last.message
 
 
 def _is_launcher(block: Block) -> bool:

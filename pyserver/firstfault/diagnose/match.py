@@ -15,18 +15,20 @@ from firstfault.patterns import gated
 
 # A native record may go on in the next lines: terminals wrap, and torch breaks some messages.
 RECORD_LINES = 3
+# An exception of which a text gives the message alone.
+NAMELESS = "?"
 # The capture that holds the rank of a ``Match`` which only one rank can print.
 ONLY_RANK = "only_rank"
 WRAPPED_WIDTH = 60
 NO_TAGS = Tags()
 SPOKEN = gated(
-    r"(?:^|[\s|>\]])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)",
+    r"(?:^|[\s|>\]\u3001-\uff1a])(?P<type>(?:[a-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)): (?P<message>\S.*)",
     "Error: ",
     "Exception: ",
 )
 # An exception that somebody quotes: in quotation marks, in backticks, in brackets or behind the mark of an answer.
 QUOTED_EXCEPTION = gated(
-    r"(?:^\s*>[> ]{0,8}|[`\"'*(\[\u201c\u2018\u00ab]) ?"
+    r"(?:^\s*>[> ]{0,8}|[`\"'*(\[\u201c\u2018\u00ab\u3001-\uff1a]) ?"
     r"(?P<type>(?:[A-Za-z_]\w*\.){0,6}[A-Z]\w{0,60}(?:Error|Exception)):(?: (?P<message>\S.*)|$)",
     "Error:",
     "Exception:",
@@ -43,13 +45,13 @@ HAPPENS = gated(
     "Error",
     "Exception",
 )
-CODE = ("#", "//", "--", "echo ", "print(", "raise ", "grep ", "|", "except ", "case ")
+CODE = ("#", "//", "-- ", "echo ", "print(", "raise ", "grep ", "|", "except ", "case ")
 # How many lines such a message may have, and how many of them are looked at: the last ones, which nothing got over.
 MENTION_LINES, MENTIONS = 6, 64
 HEADER = "Traceback (most recent call last):"
 # A message of a commit, or a line of a changelog.
 REPAIRS = ("Fix ", "Fixes ", "Fixed ", "- Fix", "fix: ", "Handle ", "Avoid ")
-QUOTED = ("#", ">", "//", "--", "* ", "echo ", "print(", "raise ", "grep ", "|", *REPAIRS)
+QUOTED = ("#", ">", "//", "-- ", "* ", "echo ", "print(", "raise ", "grep ", "|", *REPAIRS)
 
 
 class Occurrence(NamedTuple):
@@ -113,13 +115,13 @@ def spoken_of(at: int, log: Log, library: Library) -> Found | None:
     named = SPOKEN.search(line.text)
     if named is None:
         return None
-    message = "\n".join((named["message"], *_below(at, log))).strip()
+    message = "\n".join((named["message"], *below(at, log))).strip()
     known = library.signatures.holding(f"{line.text}\n{message}")
-    signatures = [each for each in known if not _decided_by_engine(each)]
+    signatures = [each for each in known if not is_decided_by_engine(each)]
     return best(Event(named["type"], message, None, "", None), signatures)
 
 
-def _below(at: int, log: Log) -> list[str]:
+def below(at: int, log: Log) -> list[str]:
     """What the same writer printed in the next lines."""
     line = log.lines[at]
     return [each.text for each in log.lines[at + 1 : at + MENTION_LINES] if each.stream == line.stream]
@@ -131,9 +133,9 @@ def quoted_in(log: Log, library: Library) -> Iterator[tuple[Line, Found | None]]
     for at, line, named in quoting[-MENTIONS:]:
         if line.text.lstrip().startswith(CODE):
             continue
-        message = "\n".join((named["message"] or "", *_below(at, log))).strip()
+        message = "\n".join((named["message"] or "", *below(at, log))).strip()
         known = library.signatures.holding(f"{named['type']}: {message}")
-        signatures = [each for each in known if not _decided_by_engine(each)]
+        signatures = [each for each in known if not is_decided_by_engine(each)]
         hit = best(Event(named["type"], message, None, "", None), signatures)
         if hit is not None or named.re.pattern != MENTIONED.pattern or HAPPENS.search(line.text):
             yield line, hit
@@ -161,7 +163,8 @@ def _match_entry(event: Event, entry: Match, signature: Signature) -> Found | No
         return None
     if entry.literal and not any(literal in event.whole for literal in entry.literal):
         return None
-    if entry.exception is not None and not (event.type and _is_type(entry.exception, event.type)):
+    named = event.type != NAMELESS
+    if entry.exception is not None and named and not (event.type and _is_type(entry.exception, event.type)):
         return None
     spans, captures = [], dict[str, str]()
     for pattern, text in (
@@ -196,7 +199,7 @@ def _possible(log: Log, library: Library) -> list[Signature]:
     """The signatures one of whose literals is in the text, also where a terminal has broken it in two."""
     texts = [line.text for line in log.lines]
     found = library.signatures.holding("\n".join((*texts, "".join(texts), " ".join(texts))))
-    return [each for each in found if not _decided_by_engine(each)]
+    return [each for each in found if not is_decided_by_engine(each)]
 
 
 def _in_blocks(log: Log, signatures: list[Signature]) -> Iterator[Occurrence]:
@@ -312,5 +315,5 @@ ENGINE_DECIDES = frozenset(
 )  # fmt: skip
 
 
-def _decided_by_engine(signature: Signature) -> bool:
+def is_decided_by_engine(signature: Signature) -> bool:
     return signature.id in ENGINE_DECIDES

@@ -17,7 +17,10 @@ HEADER = gated(
     "Traceback (most recent call last)",
 )
 FRAME = gated(
-    r'\s*File "(?P<file>[^"\n]{1,1000})", line (?P<line>\d{1,9})(?:,? in (?P<function>.{1,200}))?,?\s*$', 'File "'
+    r'\s*File ["\u201c](?P<file>[^"\u201d\n]{1,1000})["\u201d], line (?P<line>\d{1,9})'
+    r"(?:,? in(?: (?P<function>.{1,200}))?)?,?\s*$",
+    'File "',
+    "File \u201c",
 )
 IPYTHON_FRAME = gated(
     r"\s*(?:File (?=[^\n]{1,500}:\d{1,9},|[^\n]{1,500}\.py:\d{1,9}$)"
@@ -74,7 +77,8 @@ WHAT_BEHIND = gated(r"terminate called.{1,250}?what\(\): {0,3}(?P<message>.*)$",
 TASK = gated(r"RayTaskError\(", "RayTaskError(")
 WRAPPED = gated(r"Original Traceback|Traceback \(most recent call last\): \(RANK \d+\)", "Original Traceback", "(RANK ")
 WRAPS_NEXT = gated(r"terminated with the following error|^ray::|\n ?ray::", "terminated with", "ray::")
-REPEATED = gated(r"\s*\[Previous line repeated \d+ more times?\]", "[Previous line repeated")
+# What Python adds to a traceback, also where a web page took the spaces before it.
+REPEATED = gated(r"\s*\[Previous line repeated \d+ more times?\]|[~^]{2,400}$", "[Previous line repeated", "^^", "~~")
 BAR = gated(r"\d{1,3}%\|", "%|")
 # Lines that torch adds behind a message, and the C++ stack below it; they belong to it even after an empty line.
 TRAILER = re.compile(
@@ -297,6 +301,8 @@ class _Reader:
 
     def _continues(self, line: Line, at: Line, parts: list[str], loose: int) -> bool:
         text = line.text
+        if parts[-1].endswith("`") and parts[-1].count("`") % 2:
+            return False  # Markdown's mark closes the piece of code.
         if len(parts) == 1 and parts[0].endswith(" raised:") and NAMED_EXCEPTION.match(text):
             return True  # A compiler's backend names what it raised itself.
         if self._is_start(line) or MEMBER.match(text) or BAR.search(text) or text.startswith(FENCES):
@@ -388,4 +394,6 @@ def _trimmed(parts: list[str], said: list[Line]) -> tuple[str, tuple[Line, ...]]
     """A message without empty lines at its ends, and the lines that it stands in."""
     first = next((at for at, part in enumerate(parts) if part.strip()), 0)
     last = next((at for at in range(len(parts) - 1, -1, -1) if parts[at].strip()), 0)
-    return "\n".join(parts[first : last + 1]).strip(), tuple(said[first : last + 1])
+    message = "\n".join(parts[first : last + 1]).strip()
+    # The mark that closes a piece of code in Markdown is none of its words.
+    return message[: len(message) - message.count("`") % 2 * message.endswith("`")], tuple(said[first : last + 1])

@@ -1,0 +1,38 @@
+"""Messages of exceptions without the exception's name, as people copy them into a question.
+
+Only a short text is asked so, in which nothing else failed and nothing of a run is told; and only a line whose first
+words are those of a message that a signature knows at length. A logger's line is none.
+"""
+
+from collections.abc import Iterator
+
+from firstfault.diagnose.match import CODE, NAMELESS, REPAIRS, Event, Occurrence, below, best, is_decided_by_engine
+from firstfault.diagnose.progress import shows_progress
+from firstfault.diagnose.quoted import may_happen
+from firstfault.library import Library
+from firstfault.logs.log import Log, Tags
+
+LONGEST_QUESTION = 80
+# So many characters must be those of the signature's own pattern: fewer are words that anybody may use.
+ENOUGH = 24
+MARKS = "`*>'\"\u201c\u201d \t"
+# Words of torch before those of the driver.
+CUDA = "CUDA error: "
+NO_TAGS = Tags()
+
+
+def messages_in(log: Log, library: Library) -> Iterator[Occurrence]:
+    """The lines of a question that are the message of a known exception."""
+    if len(log.lines) > LONGEST_QUESTION or shows_progress(log):
+        return
+    for at, line in enumerate(log.lines):
+        text = line.raw.strip(MARKS)
+        if line.tags != NO_TAGS or len(text) < ENOUGH or text.startswith((*CODE, *REPAIRS)) or may_happen(line):
+            continue
+        message = "\n".join((text, *below(at, log)))
+        signatures = [each for each in library.signatures.holding(message) if not is_decided_by_engine(each)]
+        hit = best(
+            Event(NAMELESS, message, None, "", None), signatures, begins=len(CUDA) if text.startswith(CUDA) else 0
+        )
+        if hit is not None and hit.length >= ENOUGH:
+            yield Occurrence(hit.signature, hit.captures, line)
