@@ -118,10 +118,13 @@ def test_a_run_that_nobody_waits_for_ends(tmp_path: Path) -> None:
     worker = pytest.importorskip("firstfault.prove.worker")
     gone = subprocess.Popen([sys.executable, "-c", "pass"])
     gone.wait()
-    with pytest.raises(worker.Measured):
-        worker._end_without_watcher(Plan(str(tmp_path), 2, gone.pid, this_host()))
-    worker._end_without_watcher(Plan(str(tmp_path), 2, gone.pid, "another-host"))
-    worker._end_without_watcher(Plan(str(tmp_path), 2, os.getpid(), this_host()))
+    folder, stopped = tmp_path / "messages", []
+    folder.mkdir()
+    for pid, host in ((gone.pid, "another-host"), (os.getpid(), this_host())):
+        worker._end_without_watcher(Plan(str(folder), 2, pid, host), lambda: stopped.append(True))
+    assert folder.exists() and not stopped
+    worker._end_without_watcher(Plan(str(folder), 2, gone.pid, this_host()), lambda: stopped.append(True))
+    assert stopped and not folder.exists()
 
 
 @pytest.mark.parametrize("arguments", [["--windows", "0", "--", "true"], ["--timeout", "0", "--", "true"]])

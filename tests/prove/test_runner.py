@@ -172,10 +172,12 @@ def test_nothing_is_written_into_the_users_folder(python: Callable[..., Run], tm
 def test_an_interrupted_measurement_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "train.py").write_text(CHILD + "import time; time.sleep(600)")
     command = [sys.executable, "-m", "firstfault", "measure", "--", sys.executable, "train.py"]
-    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         wait_until((tmp_path / "child").exists)
         process.send_signal(number)
         assert process.wait(30) == 130
+        assert process.stderr is not None
+        assert process.stderr.read().endswith(b"firstfault: Interrupted; the run and its processes were ended.\n")
     assert is_gone(int((tmp_path / "child").read_text()))
 
 

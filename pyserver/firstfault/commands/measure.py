@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from firstfault.terminal import refuse, write
@@ -89,6 +89,11 @@ def ended_by_signals() -> Iterator[None]:
     before = {number: signal.signal(number, interrupt) for number in numbers}
     try:
         yield
+    except KeyboardInterrupt:
+        with suppress(OSError):  # the terminal may be gone
+            sys.stderr.write("\nfirstfault: Interrupted; the run and its processes were ended.\n")
+            sys.stderr.flush()
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -61,7 +61,7 @@ def _table(window: Window) -> Iterator[str]:
     found = terms(window)
     if not found:
         counts = ", ".join(f"{len(part.micro_batches)}" for part in window.parts)
-        yield f"  {counts} calls of backward, no weights of targets"
+        yield f"  {counts} calls of backward, no weights of targets: no loss function that is watched took part"
     for term in found:
         yield f"  {term.rows[0].loss.kind} at {_short(term.file)}:{term.line}"
         yield from _rows(term)

@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import os
 import re
+import shutil
 import sys
 from typing import Any
 
@@ -33,7 +34,7 @@ def start(plan: Plan) -> Record | None:
     send({"kind": "torch", "version": torch.__version__, "cuda": bool(torch.version.cuda)})
     record = Record(send, plan.windows, place=place)
     record.stop = _stopper(record)
-    record.on("backward", lambda _: _end_without_watcher(plan))
+    record.on("backward", lambda _: _end_without_watcher(plan, record.stop))
     install_all(record)
     atexit.register(_close, record)
     os._exit = _closing(record)
@@ -105,13 +106,15 @@ def _begin_anew(record: Record) -> None:
     record.forget()
 
 
-def _end_without_watcher(plan: Plan) -> None:
-    """Whoever asked is gone (killed, crashed): a run that nobody waits for must not go on for hours."""
+def _end_without_watcher(plan: Plan, stop: Any) -> None:
+    """Whoever asked is gone (killed, crashed): a run that nobody waits for must not go on for hours, and takes along
+    the folder that nobody will read."""
     if os.name != "posix" or not plan.watcher or plan.host != this_host():
         return
     try:
         os.kill(plan.watcher, 0)
     except ProcessLookupError:
-        raise Measured(0) from None
+        shutil.rmtree(plan.folder, ignore_errors=True)
+        stop()
     except OSError:
         return
