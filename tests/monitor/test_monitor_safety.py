@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -345,9 +346,33 @@ def test_unusual_loops_train_as_without_it(loop: Callable[[nn.Module], None], ev
         assert seen.warnings == ["the monitor is off: the optimizer runs its closure several times in one step"]
 
 
-def test_it_loads_nothing_of_the_server_and_no_trainer() -> None:
-    code = "import sys, firstfault.monitor; print(*{name.partition('.')[0] for name in sys.modules})"
+@pytest.fixture(scope="module")
+def loaded() -> set[str]:
+    """Modules of a process that has imported the monitor alone."""
+    code = "import sys, firstfault.monitor; print(*sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    loaded = set(answer.stdout.split())
-    assert "torch" in loaded
-    assert not loaded & {"pygls", "lsprotocol", "attr", "regex", "tomli", "transformers", "lightning", "accelerate"}
+    return set(answer.stdout.split())
+
+
+def test_it_loads_nothing_of_the_server_and_no_trainer(loaded: set[str]) -> None:
+    packages = {name.partition(".")[0] for name in loaded}
+    assert "torch" in packages
+    assert not packages & {"pygls", "lsprotocol", "attr", "regex", "tomli", "transformers", "lightning", "accelerate"}
+
+
+def test_what_it_loads_of_ours_runs_on_python_3_9(loaded: set[str]) -> None:
+    """As far as a newer one can tell: syntax, and annotations that would be computed."""
+    ours = [name for name in loaded if name.partition(".")[0] == "firstfault"]
+    assert len(ours) > 20
+    for name in ours:
+        source = Path(str(sys.modules[name].__file__)).read_text(encoding="utf-8")
+        tree = ast.parse(source, feature_version=(3, 9))
+        assert "from __future__ import annotations" in source or not list(_unions(tree)), name
+
+
+def _unions(tree: ast.Module) -> Iterator[ast.AST]:
+    for node in ast.walk(tree):
+        for field in ("annotation", "returns"):
+            annotation = getattr(node, field, None)
+            if annotation is not None:
+                yield from (each for each in ast.walk(annotation) if isinstance(each, ast.BitOr))

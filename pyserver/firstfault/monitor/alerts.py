@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 from firstfault.monitor.values import empty, imbalance, layers_of, scale_is_known, targets_by_rank
 from firstfault.prove.judges.batchnorm import SCATTERED, batchnorm
+from firstfault.prove.judges.coupled import repeats
 from firstfault.prove.judges.epochs import short_window
 from firstfault.prove.judges.token_weights import means_of_means, scales
 from firstfault.prove.measured import Measured, Window
@@ -96,9 +97,10 @@ def _mass(measured: Measured) -> Iterator[tuple[str, str, str]]:
 def _odd_mass(measured: Measured) -> Iterator[tuple[str, str, str]]:
     """A mass that none of the known faults makes, the same in two windows at least, of the only loss."""
     k = usual_length(measured.regular)
-    found = [terms(window) for window in measured.regular if window.length == k]
-    if len(found) < 2 or any(len(each) != 1 for each in found):
-        return
+    full = [window for window in measured.regular if window.length == k and not any(empty(window))]
+    found = [terms(window) for window in full if not any(repeats(part) for part in window.parts)]
+    if k == 1 or len(found) < 2 or any(len(each) != 1 for each in found):
+        return  # without accumulation there is nothing to divide by: it is a factor that the script wants
     term = found[-1][0]
     alike = all(is_close(each[0].mass, term.mass, 0.01) for each in found) if term.mass else False
     if alike and not is_close(term.mass, 1, term.tolerance):

@@ -118,7 +118,7 @@ class Monitor:
         return None
 
     def _install(self, record: Sampled) -> None:
-        names = ["boundaries", "ledger", "token_weights"]
+        names = ["boundaries", "coupled", "ledger", "token_weights"]
         if _is_compiled(self.model):
             self._say("not measured: BatchNorm and losses inside of a compiled model")
         elif any(isinstance(each, _BatchNorm) for each in self.model.modules()):
