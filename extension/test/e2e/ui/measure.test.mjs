@@ -29,9 +29,8 @@ function putPython(folder) {
   chmodSync(file, 0o755);
 }
 
-step("a script is measured once the user has told how it is run, and that it may be", async () => {
+step("the user is asked how a script is run, once, and whether it may be; without a yes nothing runs", async () => {
   const mean = lineOf(project.folder, "train.py", MEAN);
-  const files = readdirSync(project.folder);
   await workbench.openFile("train.py");
   await workbench.goTo(mean, 13);
   await until("the squiggle", async () => (await workbench.squiggledLines("train.py")).includes(mean));
@@ -40,13 +39,31 @@ step("a script is measured once the user has told how it is run, and that it may
   await until("the suggestion", async () => (await input.inputValue()) === ".venv/bin/python train.py");
   await workbench.shot("asked");
   await page.keyboard.press("Enter");
-  const dialog = page.locator(".monaco-dialog-box");
-  await dialog.filter({ hasText: "checkpoints, logs and uploads" }).waitFor();
+  await dialog().filter({ hasText: "checkpoints, logs and uploads" }).waitFor();
   await workbench.shot("may-it-run");
-  await dialog.locator(".monaco-button", { hasText: "Run" }).click();
+  await dialog().locator(".monaco-button", { hasText: "Cancel" }).click();
+  await workbench.command(MEASURE);
+  await dialog().filter({ hasText: ".venv/bin/python train.py" }).waitFor();
+  await dialog().locator(".monaco-button", { hasText: "Cancel" }).click();
+  assert.equal(await page.locator("iframe.webview").count(), 0, "something was measured");
+});
+
+step("a script is measured as it last ran in a terminal", async () => {
+  const files = readdirSync(project.folder);
+  await workbench.newTerminal();
+  await workbench.typeInTerminal(".venv/bin/python train.py --seed 7");
+  await until("the command", async () => /--seed 7\n/.test(await workbench.terminalText()));
+  await page.keyboard.press("Control+C");
+  await until("the next prompt", async () => /\n\$\s*$/.test((await workbench.terminalText()).trimEnd()));
+  await page.keyboard.press("Control+J");
+  await workbench.openFile("train.py");
+  await workbench.command(MEASURE);
+  await dialog().filter({ hasText: "train.py --seed 7" }).waitFor();
+  await dialog().locator(".monaco-button", { hasText: "Run" }).click();
   const verdict = workbench.panel().locator(".verdicts li", { hasText: "GA101" });
   await verdict.waitFor();
   assert.match(await verdict.textContent(), /proven.*train\.py:60.*times as much as another/s);
+  assert.match(await workbench.panel().locator(".subject").textContent(), /train\.py --seed 7$/);
   assert.deepEqual(readdirSync(project.folder), files, "something was written beside the script");
 });
 
@@ -88,18 +105,9 @@ step("a fix is proved before it is applied", async () => {
   await workbench.shot("fix-proved");
   await panel.locator("button", { hasText: "Apply Fix" }).click();
   await until("the fix", async () => (await workbench.text("train.py")).includes("window_tokens"));
+  await page.locator('.monaco-editor.focused[data-uri$="/train.py"]').waitFor();
   await page.keyboard.press("Control+Z");
   await until("the text as it was", async () => !(await workbench.text("train.py")).includes("window_tokens"));
 });
 
-step("a script that ran in a terminal is measured as it ran there, and nothing is asked", async () => {
-  await workbench.newTerminal();
-  await workbench.typeInTerminal(".venv/bin/python train.py --as-in-the-terminal");
-  await until("the command", async () => /--as-in-the-terminal/.test(await workbench.terminalText()));
-  await page.keyboard.press("Control+C");
-  await until("the next prompt", async () => /\n\$\s*$/.test((await workbench.terminalText()).trimEnd()));
-  await workbench.openFile("train.py");
-  await workbench.command(MEASURE);
-  await workbench.panel().locator(".subject", { hasText: "--as-in-the-terminal" }).waitFor();
-  await workbench.shot("as-in-the-terminal");
-});
+const dialog = () => page.locator(".monaco-dialog-box");
