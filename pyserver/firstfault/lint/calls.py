@@ -7,7 +7,7 @@ import ast
 import re
 from typing import Literal, NamedTuple
 
-from firstfault.lint.bindings import Binding, last_binding
+from firstfault.lint.bindings import Binding, keyword, last_binding
 from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.script import last_name as last_name
 
@@ -43,10 +43,18 @@ class Backward(NamedTuple):
 @per_script
 def backwards(script: Script) -> tuple[Backward, ...]:
     """Every place that runs backward, in the order of the text; then what Lightning's trainer runs backward on."""
+    if _is_of_paddle(script):
+        return ()
     named = script.calls("backward", "manual_backward", "update_params")
     calls = sorted(named, key=lambda each: (each.lineno, each.col_offset))
     found = [backward for call in calls if (backward := _backward(script, call))]
     return (*found, *_returned_to_lightning(script))
+
+
+def _is_of_paddle(script: Script) -> bool:
+    """PaddlePaddle gives the same names to what it does: what was measured with torch says nothing about it."""
+    used = {each.partition(".")[0] for each in script.imports.values()}
+    return "torch" not in used and bool(used & {"paddle", "paddlenlp"})
 
 
 def verb(script: Script, call: ast.Call) -> Verb | None:
@@ -116,7 +124,7 @@ def _backward(script: Script, call: ast.Call) -> Backward | None:
         return None
     if script.qualified(call.func) == "torch.autograd.backward":
         return Backward(call, call.args[0], "tensor") if call.args else None
-    loss = call.args[0] if call.args else None
+    loss = call.args[0] if call.args else keyword(call, "loss")
     if loss is None:
         return _tensor_backward(script, call, target)
     receiver = _owner_kind(script, target)

@@ -195,15 +195,23 @@ def _mentions_transformers(script: Script) -> bool:
 
 
 def _is_per_example(term: Term) -> bool:
-    """``logits[:, -1]``, ``hidden[:, 0]``: one position of each sequence enters the loss."""
+    """``logits[:, -1]``, ``hidden[:, 0]``, ``starts[:, 0]``: one position of each sequence enters the loss."""
     call = term.node
     assert isinstance(call, ast.Call)
-    for part in _sources(term.script, call.args[0], _HOPS) if call.args else ():
-        if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Tuple) and len(part.slice.elts) >= 2:
-            second = number(term.script, part.slice.elts[1])
-            if second is not None and isinstance(part.slice.elts[0], ast.Slice):
-                return True
-    return False
+    target = target_of(call)
+    if target is not None and len(_indexes(target)) == 2 and _takes_one_position(term.script, target):
+        return True  # of three dimensions the last one may still be the sequence
+    scores = _sources(term.script, call.args[0], _HOPS) if call.args else ()
+    return any(_takes_one_position(term.script, each) for each in scores)
+
+
+def _takes_one_position(script: Script, part: ast.AST) -> bool:
+    indexes = _indexes(part)
+    return len(indexes) >= 2 and isinstance(indexes[0], ast.Slice) and number(script, indexes[1]) is not None
+
+
+def _indexes(part: ast.AST) -> list[ast.expr]:
+    return part.slice.elts if isinstance(part, ast.Subscript) and isinstance(part.slice, ast.Tuple) else []
 
 
 def _is_full_mean(call: ast.Call) -> bool:
