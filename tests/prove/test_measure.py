@@ -50,6 +50,12 @@ def test_a_script_is_measured_from_end_to_end(tmp_path: Path) -> None:
     assert ElementTree.parse(picture).getroot().tag.endswith("svg")
 
 
+def test_a_picture_that_cannot_be_written_costs_no_answer() -> None:
+    answer = firstfault("--picture", "no/such/folder.svg", "--", sys.executable, "-c", "pass")
+    assert answer.returncode == 2 and "never imported torch" in answer.stdout
+    assert "The picture could not be written: no/such/folder.svg" in answer.stderr
+
+
 def test_two_real_ranks_are_one_measurement() -> None:
     """120 and 40 targets: 3."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={_free_port()}"]

@@ -53,6 +53,11 @@ def test_a_command_that_is_not_there() -> None:
     )
 
 
+def test_a_script_without_its_python(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    assert run(["train.py"], cwd=str(tmp_path)).ended.endswith("started by its Python: python train.py.")
+
+
 def test_a_python_that_the_probes_do_not_reach(python: Callable[..., Run]) -> None:
     ended = python("pass", "-I").ended
     assert ended.startswith("Not measured: the command started no Python that took up the probes (python -I")

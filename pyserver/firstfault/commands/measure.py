@@ -46,12 +46,12 @@ def run(arguments: "argparse.Namespace") -> int:
         # What the script prints goes to standard error, so that standard output is the answer alone.
         measured, found = measure(arguments.command, arguments.windows, arguments.timeout, output=sys.stderr.fileno())
     judged = join(findings, found, measured)
-    if arguments.picture and not _draw(arguments.picture, measured):
-        return 2
     text = (
         json_text(measured, judged) if arguments.format == "json" else to_text(measured, judged, right(judged, found))
     )
     write(text)
+    if arguments.picture and not _draw(arguments.picture, measured):
+        return 2
     if any(each.state == "proven" for each in judged):
         return 1
     return 0 if measured.complete else 2

@@ -86,7 +86,7 @@ def _run(
         )
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
-        return Run(f"The command could not be started: {command[0]}: {why}.", [])
+        return Run(f"The command could not be started: {command[0]}: {why}.{_by_a_python(command[0], cwd)}", [])
     try:
         reason = _wait(process, folder, timeout, watched)
     finally:  # also where the caller is interrupted
@@ -118,6 +118,11 @@ def _replace(command: Sequence[str], cwd: str, folder: str, path: str, text: str
             word = stub
         words.append(word)
     return words
+
+
+def _by_a_python(name: str, cwd: str | None) -> str:
+    is_script = name.endswith(".py") and os.path.isfile(os.path.join(cwd or "", name))
+    return f" A script is started by its Python: python {name}." if is_script else ""
 
 
 def _environment(base: Mapping[str, str], folder: str) -> dict[str, str]:
