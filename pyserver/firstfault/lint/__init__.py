@@ -3,9 +3,10 @@
 ``lint(source, path, workspace)`` reads nothing but what the workspace hands it, and runs nothing.
 """
 
+from firstfault.lint.callers import trainer_size
 from firstfault.lint.cells import in_cells
 from firstfault.lint.config import Config
-from firstfault.lint.facts import state
+from firstfault.lint.facts import state, state_trainer_size
 from firstfault.lint.rule import Finding, Fix, Hit, Related, Rule, all_rules
 from firstfault.lint.script import Script, read_script
 from firstfault.lint.suppress import unsuppressed
@@ -18,6 +19,7 @@ _WORDS = (
     "compute_loss",
     "Trainer(",
     "update_params",
+    "training_step",
     "BatchNorm",
     "GroupNorm",
     "accumulat",
@@ -42,6 +44,8 @@ def concerns(source: str) -> bool:
 def findings_of(script: Script, workspace: Workspace, config: Config) -> list[Finding]:
     """The findings of a script that has been read, those of its comments included."""
     state(script, config.facts)
+    if any(name.endswith(".training_step") for name in script.definitions):
+        state_trainer_size(script, trainer_size(script, workspace))
     rules = [rule for rule in all_rules() if config.allows(rule.code, rule.name)]
     found = (finding for rule in rules for finding in rule.findings(script, workspace))
     kept = sorted(unsuppressed(script, found, config), key=lambda each: (each.span, each.code))

@@ -23,6 +23,16 @@ def stated(script: Script) -> Facts:
     return facts
 
 
+def state_trainer_size(script: Script, size: tuple[str, Number | None] | None) -> None:
+    """What a Trainer in another file gets as the window: its text, and its number where it has one."""
+    script.memo[state_trainer_size] = size
+
+
+def trainer_size_elsewhere(script: Script) -> tuple[str, Number | None] | None:
+    size: tuple[str, Number | None] | None = script.memo.get(state_trainer_size)
+    return size
+
+
 def stated_window(script: Script, window: Window | None) -> Window | None:
     """The window with the stated size, where the text tells none, or only a default that can be overridden."""
     size = stated(script).grad_accumulation

@@ -50,7 +50,7 @@ class Ignored(NamedTuple):
 
 def proof_of_ignored(scripts: list[Script], ignored: Ignored, workspace: Workspace) -> Proof | None:
     """The first place, the scripts taken in their order, that writes the value which the loss ignores."""
-    wanted = HF_IGNORED if ignored.value is None else _value(ignored.owner, ignored.value, workspace)
+    wanted = HF_IGNORED if ignored.value is None else value_of(ignored.owner, ignored.value, workspace)
     text = dotted(ignored.value).rpartition(".")[2] if ignored.value is not None else ""
     for script in scripts:
         for write in writes(script):
@@ -119,7 +119,7 @@ def names_in(node: ast.AST) -> set[str]:
 def _is_value(script: Script, write: Write, wanted: float | None, text: str, workspace: Workspace) -> bool:
     if write.value is None:
         return wanted == HF_IGNORED
-    written = _value(script, write.value, workspace)
+    written = value_of(script, write.value, workspace)
     if wanted is not None and wanted < 0:
         return written == wanted
     if write.manner != "padded":  # zeros and other small numbers are written for many reasons
@@ -133,7 +133,7 @@ def _is_pad(name: str) -> bool:
     return "pad" in name.lower()
 
 
-def _value(script: Script, node: ast.expr, workspace: Workspace) -> float | None:
+def value_of(script: Script, node: ast.expr, workspace: Workspace) -> float | None:
     """The number of an expression, also where its name is imported from a sibling."""
     found = number(script, node)
     if found is not None:

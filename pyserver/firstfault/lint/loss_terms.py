@@ -8,6 +8,7 @@ A term that cannot be followed has the kind "unknown"; no rule builds on it.
 """
 
 import ast
+import re
 from dataclasses import dataclass, replace
 from typing import Literal, TypeGuard
 
@@ -138,7 +139,7 @@ class _Trace:
             return _scaled(inner(node.left), Scale(node, node.right, True, node.right))
         if isinstance(node.op, ast.Mult):
             left, right = inner(node.left), inner(node.right)
-            if _only_unknown(left) and not _only_unknown(right):
+            if _only_unknown(left) and (not _only_unknown(right) or _is_weight(script, node.left)):
                 return _times(script, right, node, node.left)
             return _times(script, left, node, node.right)
         if isinstance(node.op, (ast.Add, ast.Sub)):
@@ -351,6 +352,14 @@ def _set_once(script: Script, node: ast.expr) -> ast.expr:
     places = bindings(script, dotted(node), node) if dotted(node) else []
     value = places[0].value if len(places) == 1 and places[0].kind == "assign" else None
     return value if value is not None else node
+
+
+_WEIGHT = re.compile(r"weight|coef|lambda|^lam|alpha|beta|gamma", re.IGNORECASE)
+
+
+def _is_weight(script: Script, node: ast.expr) -> bool:
+    """``9 * distance``, ``self.ctc_weight * ctc``: what stands on the left is no loss."""
+    return number(script, node) is not None or (bool(dotted(node)) and bool(_WEIGHT.search(last_name(node))))
 
 
 def _only_unknown(terms: tuple[Term, ...]) -> bool:

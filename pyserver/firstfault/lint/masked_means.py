@@ -18,7 +18,9 @@ _TOKENS = (
 )
 _MASK = re.compile(rf"(?:^|_)(?:{_TOKENS})s?(?:_masks?)?$|(?:{_TOKENS})s?_?masks?$|^masks?$", re.IGNORECASE)
 _PLAIN = re.compile(r"^(?:masks?|keep|valid)$", re.IGNORECASE)
-_TEXT = re.compile(r"input_ids|attention_mask|\battn|token_?logp|log_?probs?\b|tokenizer|pad_token|\bvocab|answer_mask")
+_TEXT = re.compile(
+    r"input_ids|attention_mask|\battn|token_?logp|log_?probs?\b|tokenizer|pad_token|padding_idx|\bvocab|answer_mask"
+)
 _IMAGES = re.compile(r"patch_?embed|patchify|num_patches|mask_ratio")
 _PADDING = re.compile(r"!=\s*-100|\.ne\(|ignore_index|pad_token_id|pad_idx|\bPAD\b|padding_idx")
 _KEEPS = {"clamp", "clamp_min", "clip", "float", "item", "to", "long", "int", "double"}

@@ -52,7 +52,7 @@ def _families(script: Script) -> Iterator[BatchNorm]:
     has_smp = "segmentation_models_pytorch" in script.source
     for call in script.nodes(ast.Call):
         named = model_name(script, call)
-        words = _strings(script, named) if isinstance(named, ast.expr) else [named] if named else []
+        words = words_of(script, named) if isinstance(named, ast.expr) else [named] if named else []
         name = next((each for each in words if has_batch_norm(each)), None) or (
             _decoder(script, call) if has_smp else None
         )
@@ -105,12 +105,12 @@ def has_own_norm(script: Script, call: ast.Call) -> bool:
     return given is not None and not is_batch_norm_class(script, given)
 
 
-def _strings(script: Script, node: ast.expr, depth: int = _DEPTH) -> list[str]:
+def words_of(script: Script, node: ast.expr, depth: int = _DEPTH) -> list[str]:
     """The words that an expression can stand for: a literal, a constant, a default, an argument of this file."""
     if isinstance(node, ast.Constant):
         return [node.value] if isinstance(node.value, str) else []
     if isinstance(node, ast.IfExp):
-        return [*_strings(script, node.body, depth), *_strings(script, node.orelse, depth)]
+        return [*words_of(script, node.body, depth), *words_of(script, node.orelse, depth)]
     name = dotted(node)
     if not name or not depth:
         return []
@@ -122,7 +122,7 @@ def _strings(script: Script, node: ast.expr, depth: int = _DEPTH) -> list[str]:
         if binding.kind == "parameter":
             found += _given(script, binding.node, depth)
         if binding.value is not None and binding.kind in ("assign", "parameter"):
-            found += _strings(script, binding.value, depth - 1)
+            found += words_of(script, binding.value, depth - 1)
     return found
 
 
@@ -131,7 +131,7 @@ def _given(script: Script, parameter: ast.AST, depth: int) -> list[str]:
     if function is None or not isinstance(parameter, ast.arg):
         return []
     given = [argument_of(call, function, parameter.arg) for call in calls_of(script, function)]
-    return [text for each in given if isinstance(each, ast.expr) for text in _strings(script, each, depth - 1)]
+    return [text for each in given if isinstance(each, ast.expr) for text in words_of(script, each, depth - 1)]
 
 
 def _settings(script: Script, attribute: str, depth: int) -> list[str]:
@@ -140,13 +140,13 @@ def _settings(script: Script, attribute: str, depth: int) -> list[str]:
     for call in script.nodes(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument" and _is_option(call, attribute):
             default = keyword(call, "default")
-            found += _strings(script, default, depth - 1) if default is not None else []
+            found += words_of(script, default, depth - 1) if default is not None else []
     for node in script.nodes(ast.ClassDef):
         for statement in node.body:
             if isinstance(statement, (ast.Assign, ast.AnnAssign)) and statement.value is not None:
                 targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
                 if any(dotted(each) == attribute for each in targets):
-                    found += _strings(script, statement.value, depth - 1)
+                    found += words_of(script, statement.value, depth - 1)
     return found
 
 

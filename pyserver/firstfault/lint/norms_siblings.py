@@ -3,10 +3,11 @@
 import ast
 from typing import NamedTuple
 
+from firstfault.lint.bindings import bindings
 from firstfault.lint.config_values import Setting, config_value, setting_name
 from firstfault.lint.norms import BatchNorm, batch_norms
-from firstfault.lint.norms_choice import may_be_reached
-from firstfault.lint.norms_families import families, has_batch_norm, has_own_norm, model_name
+from firstfault.lint.norms_choice import argument_of, may_be_reached
+from firstfault.lint.norms_families import families, has_batch_norm, has_own_norm, model_name, words_of
 from firstfault.lint.norms_trained import Builders
 from firstfault.lint.script import FUNCTIONS, Script, dotted
 from firstfault.lint.workspace import Workspace
@@ -45,7 +46,7 @@ def sibling_norm(
 ) -> Sibling | None:
     """The first BatchNorm behind the names that the model's builders import, one or two files away."""
     for name, used in [each for each in model.imported.items() if _is_called(script, *each)][:_MOST_NAMES]:
-        found = _behind(script, name, workspace, hops, home or script)
+        found = _behind(script, name, workspace, hops, home or script) or _by_word(script, name, used, workspace)
         if found is not None and isinstance(used, ast.expr):
             return found._replace(used=used)
     return None
@@ -71,6 +72,38 @@ def _behind(script: Script, name: str, workspace: Workspace, hops: int, home: Sc
     if configured is not None:
         return Sibling(module, configured[0], configured[0].node, configured[1])
     return sibling_norm(module, built, workspace, hops - 1, home) if hops > 1 else None
+
+
+def _by_word(script: Script, name: str, used: ast.AST, workspace: Workspace) -> Sibling | None:
+    """The name of the library's model is handed over: ``Net(config.BACKBONE)`` of ``timm.create_model(backbone)``."""
+    defined, call = workspace.definition(name, script), script.parent(used)
+    if defined is None or not isinstance(call, ast.Call):
+        return None
+    module, definition = defined
+    built = Builders(module, [definition])
+    for inner in module.nodes(ast.Call):
+        named, function = model_name(module, inner), module.function(inner)
+        if not isinstance(named, ast.Name) or function is None or has_own_norm(module, inner) or not built.hold(inner):
+            continue
+        given = argument_of(call, function, named.id)
+        words = _words(script, given, workspace) if isinstance(given, ast.expr) else []
+        found = next((each for each in words if has_batch_norm(each)), None)
+        if found is not None and may_be_reached(module, inner):
+            return Sibling(module, BatchNorm(inner, "family", found), inner)
+    return None
+
+
+def _words(script: Script, node: ast.expr, workspace: Workspace) -> list[str]:
+    """What a word may be, also where it is a constant of another module: ``config.BACKBONE``."""
+    words = words_of(script, node)
+    head, _, rest = dotted(node).partition(".")
+    qualified = script.imports.get(head, "")
+    if words or not qualified:
+        return words
+    home, _, name = (f"{qualified}.{rest}" if rest else qualified).rpartition(".")
+    module = workspace.module(home or ".", script) if name else None
+    places = bindings(module, name, module.tree) if module is not None else []
+    return [word for each in places if module and each.value is not None for word in words_of(module, each.value)]
 
 
 def _converts_what_comes(module: Script, norm: BatchNorm) -> bool:

@@ -39,7 +39,11 @@ def rounds(script: Script, loop: ast.AST, size_node: ast.expr | None, whole: boo
     if not isinstance(loop, (ast.For, ast.AsyncFor)):
         return None
     found = _index(script, loop)
-    if found is None or any(_inside(script, each.node, loop) for each in bindings(script, found[0], loop.body[0])[1:]):
+    if found is None:
+        found = _counted_by_hand(script, loop)
+    elif any(_inside(script, each.node, loop) for each in bindings(script, found[0], loop.body[0])[1:]):
+        return None
+    if found is None:
         return None
     known = number(script, size_node)
     size = int(known.value) if known and known.origin != "default" and known.value > 1 else 4
@@ -83,6 +87,21 @@ def _index(script: Script, loop: ast.For | ast.AsyncFor) -> tuple[str, int] | No
     if not isinstance(start, ast.Constant) or not isinstance(start.value, int):
         return None
     return dotted(loop.target.elts[0]), start.value
+
+
+def _counted_by_hand(script: Script, loop: ast.For | ast.AsyncFor) -> tuple[str, int] | None:
+    """``seen += 1`` of each round, above all that reads it; one of several such counters is nobody's choice."""
+    found = []
+    for each in loop.body:
+        if not isinstance(each, ast.AugAssign) or not isinstance(each.target, ast.Name):
+            continue
+        name, one = each.target.id, isinstance(each.value, ast.Constant) and each.value.value == 1
+        changes = [place for place in bindings(script, name, each) if _inside(script, place.node, loop)]
+        reads = [node for node in script.named(name) if node is not each.target and _inside(script, node, loop)]
+        early = any(script.line(node) <= script.line(each) for node in reads)
+        if one and isinstance(each.op, ast.Add) and len(changes) == 1 and reads and not early:
+            found.append((name, 1))
+    return found[0] if len(found) == 1 else None
 
 
 def _inside(script: Script, node: ast.AST, loop: ast.AST) -> bool:

@@ -10,7 +10,7 @@ from firstfault.lint.bindings import bindings, keyword
 from firstfault.lint.calls import last_name
 from firstfault.lint.clearing import is_prepared
 from firstfault.lint.micro_count import iterable
-from firstfault.lint.objects import instance
+from firstfault.lint.objects import Instance, argument, instance
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.training_loop import Action, TrainingLoop
 from firstfault.lint.window import Window
@@ -18,6 +18,7 @@ from firstfault.lint.workspace import Workspace
 
 Unit = Literal["updates", "micro-batches"]
 _LOADER = re.compile(r"loader|batches|^dl$|_dl$", re.IGNORECASE)
+_TOTAL = re.compile(r"t_?total|total(?:_(?:steps|iters|updates))?|(?:num_|n_|max_)(?:training_|train_)?(?:steps|iters)")
 _HOPS = 4
 # The length of a schedule: the parameter's name and its place.
 _LENGTHS = {
@@ -48,15 +49,27 @@ def schedules(script: Script, loop: TrainingLoop, window: Window, workspace: Wor
         if call.args or call.keywords or not isinstance(call.func, ast.Attribute) or call.func.attr != "step":
             continue
         found = instance(script, call.func.value, workspace)
-        length = _length(found.call) if found is not None and found.script is None else None
-        if found is None or length is None or script.parent(found.call) is None:
+        length, made = _told(script, call.func.value, found) if found is not None else (None, call)
+        if length is None or script.parent(made) is None:
             continue
         name = script.text(call.func.value)
         if is_prepared(script, name, call) or _prepares_unseen(script):
             continue
         unit = _unit(script, length, window, loop)
         if unit is not None:
-            yield Schedule(name, action, found.call, length, unit)
+            yield Schedule(name, action, made, length, unit)
+
+
+def _told(script: Script, schedule: ast.expr, found: Instance) -> tuple[ast.expr | None, ast.Call]:
+    """The length that a library's schedule is made with, or that a function of the file is given which makes one."""
+    length = _length(found.call) if found.script is None else None
+    places = bindings(script, dotted(schedule), schedule) if dotted(schedule) and length is None else []
+    value = places[0].value if len(places) == 1 else None
+    function = script.definitions.get(dotted(value.func)) if isinstance(value, ast.Call) else None
+    if isinstance(value, ast.Call) and isinstance(function, ast.FunctionDef):
+        given = [argument(value, function, each.arg) for each in function.args.args if _TOTAL.fullmatch(each.arg)]
+        return (given[0] if len(given) == 1 else None), value
+    return length, found.call
 
 
 def _length(call: ast.Call) -> ast.expr | None:

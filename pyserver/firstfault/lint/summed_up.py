@@ -87,7 +87,15 @@ def _is_apart(script: Script, loop: TrainingLoop, window: Window, backward: Back
         return True
     losses = {ast.dump(each.loss) for each in loop.backwards}
     optimizers = {dotted(each.inner.func) for each in loop.optimizer_steps}
-    return len(losses) > 1 and len(optimizers) > 1
+    return len(losses) > 1 and len(optimizers) > 1 and not _wait_together(loop, window)
+
+
+def _wait_together(loop: TrainingLoop, window: Window) -> bool:
+    """All optimizers step and are cleared where the one window is full, so each of their losses belongs to it."""
+    together = [*loop.optimizer_steps, *loop.zero_grads]
+    return window.boundary is not None and all(
+        any(guard.holder is window.boundary for guard in each.guards) for each in together
+    )
 
 
 def _keeps_graph(backward: Backward) -> bool:

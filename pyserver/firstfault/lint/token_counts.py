@@ -15,6 +15,7 @@ from firstfault.lint.facts import stated
 from firstfault.lint.ignored_labels import Ignored, Proof, names_in, proof_of_ignored
 from firstfault.lint.loss_terms import Term
 from firstfault.lint.objects import argument
+from firstfault.lint.reductions import reduction
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.training_loop import called_function
 from firstfault.lint.workspace import Workspace
@@ -71,6 +72,8 @@ def _shown_count(term: Term, script: Script, workspace: Workspace) -> VaryingCou
         return _of_model(term, script, workspace)
     if term.kind == "mean" and isinstance(term.node, ast.Call) and _is_full_mean(term.node):
         return _of_selection(term, script, [term.node])
+    if term.kind == "unknown" and isinstance(term.node, ast.Call) and reduction(term, workspace) == "mean":
+        return _of_selection(term, script, term.node.args)
     return None
 
 
@@ -257,12 +260,17 @@ def _is_taken_apart(script: Script, call: ast.Call) -> bool:
     )
 
 
-_TEXT = r"(?:input|source|src|target|tgt|label|token|text|seq|sequence|answer|response|completion|loss)s?"
+_TEXT = (
+    r"(?:input|source|src|target|tgt|label|token|text|seq|sequence|answer|response|completion|loss|mel|frame|phone)s?"
+)
 _PADDING = re.compile(
     r"pad|ignore|attention_mask|attn_mask|length|-100|valid|\bmask\b.*==|==.*\bmask\b"
-    rf"|{_TEXT}_mask\b|\b{_TEXT}_ids\b[^=<>]*(?:\.ne\(|!=)",
+    rf"|{_TEXT}_masks?\b|\b{_TEXT}_ids\b[^=<>]*(?:\.ne\(|!=)",
     re.IGNORECASE,
 )
+
+
+_BOOLEANS = ("ne", "eq", "bool", "logical_not", "view", "reshape", "unsqueeze", "expand_as")
 
 
 def _is_padding_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
@@ -272,7 +280,7 @@ def _is_padding_mask(script: Script, node: ast.expr, hops: int = 2) -> bool:
         known = binding is not None and binding.value is not None and binding.kind == "assign"
         return bool(hops and known and _is_padding_mask(script, binding.value, hops - 1))  # type: ignore[union-attr, arg-type]
     boolean = isinstance(node, (ast.Compare, ast.BinOp, ast.UnaryOp)) or (
-        isinstance(node, ast.Call) and last_name(node.func) in ("ne", "eq", "bool", "logical_not", "view", "reshape")
+        isinstance(node, ast.Call) and last_name(node.func) in _BOOLEANS
     )
     return boolean and bool(_PADDING.search(script.text(node)))
 

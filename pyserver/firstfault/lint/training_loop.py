@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from firstfault.lint.bindings import number
 from firstfault.lint.calls import Backward, Verb, backwards, verb
-from firstfault.lint.facts import stated, stated_window
+from firstfault.lint.facts import stated, stated_window, trainer_size_elsewhere
 from firstfault.lint.script import FUNCTIONS, LOOPS, Loop, Script, dotted, per_script
 from firstfault.lint.window import (
     Guard,
@@ -142,6 +142,9 @@ def _framework_window(script: Script, place: ast.AST, backward: Backward) -> Win
     size = framework_steps(script)
     if size is None:
         node = backward.node
+        elsewhere = trainer_size_elsewhere(script) if backward.receiver == "lightning" else None
+        if elsewhere is not None:
+            return Window("framework", node, script.span(node), elsewhere[0], None, elsewhere[1])  # type: ignore[arg-type]
         by_user = isinstance(node, ast.expr) and stated(script).grad_accumulation is not None
         return Window("framework", node, script.span(node), "", None, None) if by_user else None  # type: ignore[arg-type]
     return Window("framework", size, script.span(size), script.text(size), size, number(script, size))

@@ -98,10 +98,12 @@ neither removes it.
 """
 
 import ast
+import os
 import re
 from collections.abc import Iterable, Iterator
 
 from firstfault.lint.bindings import keyword, number
+from firstfault.lint.callers import callers, handed_number
 from firstfault.lint.config_values import Setting, config_value, setting_name
 from firstfault.lint.facts import stated_window
 from firstfault.lint.norms import BatchNorm, batch_norms
@@ -178,7 +180,9 @@ def _hit(
         if configured is not None:
             return _configured_hit(script, workspace, window, loop, configured, seen)
         sibling = sibling_norm(script, model, workspace) if model else None
-        return _sibling_hit(script, workspace, window, loop, sibling, seen) if sibling else None
+        if sibling is not None:
+            return _sibling_hit(script, workspace, window, loop, sibling, seen)
+        return _handed_hit(script, workspace, window, loop, seen) if loop and model is None else None
     first = min(layers, key=lambda each: _RANK[each.kind])
     if first.node in seen:
         return None
@@ -289,6 +293,40 @@ def _is_opened_by_settings(script: Script, window: Window, workspace: Workspace)
     name = setting_name(window.size_node) if window.size_node is not None else ""
     told = config_value(script, name, workspace) if name and not _is_open(window) else None
     return told is not None and told.value.isdigit() and int(told.value) > 1
+
+
+def _handed_hit(
+    script: Script, workspace: Workspace, window: Window, loop: TrainingLoop, seen: set[ast.AST]
+) -> Hit | None:
+    """The model is handed over by a file that calls this one: the finding stands at the window."""
+    for home, call, taking in callers(script, loop.backwards[0].node, workspace):
+        size = handed_number(home, call, taking, window.size_node, workspace)
+        model = builders(home, None) if size != 1 and not is_frozen(home) else None
+        found = _of_caller(home, model, workspace) if model else None
+        if found is None or found.norm.node in seen:
+            continue
+        seen.add(found.norm.node)
+        message = (
+            f"The model that `{os.path.basename(home.path)}` hands over has BatchNorm (`{found.norm.name}`), which "
+            f"normalises by each micro-batch of the {_window_text(window)} alone, so the accumulated gradient is not "
+            "the full batch's."
+        )
+        here = Related(home.path, home.line(call), "this is called with the model")
+        there = Related(found.script.path, found.script.line(found.norm.node), "its BatchNorm")
+        open_ = size is not None and size > 1
+        severity = "warning" if open_ else _elsewhere(script, window, workspace)
+        return Hit(window.span, severity, message, (here, there, *_related(script, window, loop)[1:]), ())
+    return None
+
+
+def _of_caller(home: Script, model: Builders, workspace: Workspace) -> Sibling | None:
+    """What a calling file's optimizers hold: its own layers, those that a setting names, those of its siblings."""
+    layers = [each for each in _layers(home, model) if each.kind != "parameter groups"]
+    if layers:
+        first = min(layers, key=lambda each: _RANK[each.kind])
+        return Sibling(home, first, first.node)
+    configured = configured_norm(home, model, workspace)
+    return Sibling(home, configured[0], configured[0].node) if configured else sibling_norm(home, model, workspace)
 
 
 def _sibling_hit(

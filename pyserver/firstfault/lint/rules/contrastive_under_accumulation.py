@@ -72,7 +72,7 @@ from firstfault.lint.bindings import last_binding
 from firstfault.lint.cadence import starts_anew
 from firstfault.lint.calls import last_name
 from firstfault.lint.loss_terms import Term, loss_terms
-from firstfault.lint.objects import instance
+from firstfault.lint.objects import argument, instance
 from firstfault.lint.rule import Hit, Related, Severity, rule
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.token_counts import target_of
@@ -122,8 +122,28 @@ def _is_contrastive(term: Term, workspace: Workspace) -> bool:
         target is not None
         and bool(call.args)
         and _is_made_by(term.script, target, {"arange"})
-        and _is_product(term.script, call.args[0])
+        and (_is_product(term.script, call.args[0]) or _is_given_product(term, call.args[0], workspace))
     )
+
+
+def _is_given_product(term: Term, scores: ast.expr, workspace: Workspace) -> bool:
+    """The scores are handed to the function of the loss, perhaps as a model of the workspace returns them."""
+    while isinstance(scores, ast.Attribute) and scores.attr in ("T", "mT"):
+        scores = scores.value
+    entry = term.entries[-1] if term.entries else None
+    given = argument(entry.call, entry.function, dotted(scores)) if entry is not None and dotted(scores) else None
+    if entry is None or given is None:
+        return False
+    if _is_product(entry.script, given):
+        return True
+    binding = last_binding(entry.script, dotted(given), given) if dotted(given) else None
+    made = given if binding is None else binding.value
+    model = instance(entry.script, made.func, workspace) if isinstance(made, ast.Call) else None
+    if model is None or model.script is None or model.definition is None:
+        return False
+    forward = next((each for each in model.definition.body if getattr(each, "name", "") == "forward"), None)
+    returned = [each.value for each in model.script.returns(forward) if each.value is not None] if forward else []
+    return bool(returned) and all(_is_product(model.script, each) for each in returned)
 
 
 def _is_made_by(script: Script, node: ast.expr, names: set[str], hops: int = 4) -> bool:
