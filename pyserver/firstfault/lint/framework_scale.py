@@ -8,16 +8,18 @@ import ast
 import json
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from firstfault.lint.bindings import Number, keyword, number
 from firstfault.lint.calls import Backward, last_name
-from firstfault.lint.script import Script, per_script
+from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.window import Window, accelerator_steps, framework_steps
 from firstfault.lint.workspace import Workspace
 
 _NAMES = {"accelerator": "accelerate", "engine": "DeepSpeed", "mmengine": "mmengine", "lightning": "Lightning"}
+_MICRO = "train_micro_batch_size_per_gpu"
 _LONGEST_OPTION = 40  # characters of a string that is a name or an option rather than a sentence
 _LARGEST = 200_000  # characters of a configuration
 
@@ -77,6 +79,62 @@ def _of_config(script: Script, backward: Backward, workspace: Workspace) -> Divi
     node = backward.loss
     size = Number(steps, "default", node)
     return Divider("DeepSpeed", Window("framework", node, script.span(node), str(steps), None, size), path, line)
+
+
+def written_divider(script: Script, backward: Backward, workspace: Workspace) -> Divider | None:
+    """An engine that is handed in, and whose configuration a module of the project writes.
+
+    DeepSpeed itself divides ``train_batch_size`` by the micro-batch's size and the number of ranks: what is left of
+    ``batch_size * update_freq * world_size`` is the number of steps, and each backward of the engine is divided by it.
+    """
+    call = backward.node
+    if backward.receiver not in ("unknown", "engine") or not isinstance(call, ast.Call) or _keeps_scale(backward):
+        return None
+    if not knows_deepspeed(script) or not _steps_beside(script, call):
+        return None
+    for home in (script, *workspace.siblings(script)):
+        size = next(_steps_left(home), None)
+        if size is not None:
+            window = Window("framework", size, home.span(size), home.text(size), size, number(home, size))
+            return None if window.is_literal_one else Divider("DeepSpeed", window, home.path, home.line(size))
+    return None
+
+
+def _steps_beside(script: Script, call: ast.Call) -> bool:
+    """``model.step()`` in the same block: the engine counts by itself."""
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    owner = f"{dotted(call.func.value)}.step"
+    block = script.block(script.statement(call))
+    return any(
+        isinstance(each, ast.Expr) and isinstance(each.value, ast.Call) and dotted(each.value.func) == owner
+        for each in block
+    )
+
+
+def _steps_left(home: Script) -> Iterator[ast.expr]:
+    """``args.update_freq`` of a dictionary with ``train_batch_size`` and ``train_micro_batch_size_per_gpu``."""
+    for dictionary in home.nodes(ast.Dict) if _MICRO in home.source else ():
+        keys = [each.value if isinstance(each, ast.Constant) else None for each in dictionary.keys]
+        if "train_batch_size" in keys and _MICRO in keys:
+            whole = dictionary.values[keys.index("train_batch_size")]
+            micro = {ast.dump(each) for each in _factors(dictionary.values[keys.index(_MICRO)])}
+            left = [each for each in _factors(whole) if ast.dump(each) not in micro]
+            named = [each for each in left if isinstance(each, (ast.Name, ast.Attribute)) and not _is_ranks(each)]
+            if len(named) == 1 and all(each is named[0] or _is_ranks(each) for each in left):
+                yield named[0]
+
+
+def _factors(node: ast.expr) -> Iterator[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        yield from _factors(node.left)
+        yield from _factors(node.right)
+    else:
+        yield node
+
+
+def _is_ranks(node: ast.expr) -> bool:
+    return "world" in last_name(node.func if isinstance(node, ast.Call) else node).lower()
 
 
 def _configs(script: Script, workspace: Workspace) -> list[tuple[str, int, int]]:

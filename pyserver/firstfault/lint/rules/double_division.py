@@ -4,7 +4,8 @@
 
 Finds a division of the loss by the size of the window where backward is run by accelerate, DeepSpeed's engine,
 mmengine's wrapper or Lightning's automatic optimization, and that framework was given a number of accumulation steps
-too: in the script, or in the DeepSpeed configuration beside it.
+too: in the script, in the DeepSpeed configuration beside it, or in one that an imported module writes
+(`"train_batch_size": batch_size * update_freq * world_size`).
 
 ## Why it matters
 
@@ -74,7 +75,7 @@ from collections.abc import Iterator
 from firstfault.lint import placement
 from firstfault.lint.averaging import is_window_size
 from firstfault.lint.calls import Backward
-from firstfault.lint.framework_scale import Divider, divider, rewritten
+from firstfault.lint.framework_scale import Divider, divider, rewritten, written_divider
 from firstfault.lint.loss_terms import loss_terms
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
 from firstfault.lint.scaling import scaling, true_span
@@ -92,7 +93,7 @@ def double_division(script: Script, workspace: Workspace) -> Iterator[Hit]:
     seen: set[ast.AST] = set()
     for loop in training_loops(script):
         for backward in loop.backwards:
-            who = divider(script, backward, workspace)
+            who = divider(script, backward, workspace) or written_divider(script, backward, workspace)
             division = _division(script, backward, who, workspace) if who is not None else None
             if who is not None and division is not None and division not in seen:
                 seen.add(division)
