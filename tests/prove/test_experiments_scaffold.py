@@ -118,3 +118,70 @@ def test_the_page_shows_a_probe_that_does_what_it_says(tmp_path):
     probe = page.split("```python\n")[1].split("```")[0]
     (code,) = codes(proved(tmp_path, probe))
     assert f"`Fault proven: {code}`" in page
+
+
+PREPARED = """
+import torch
+import torch.nn.functional as F
+from accelerate import Accelerator
+
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for inputs, labels in loader:
+    with accelerator.accumulate(model):
+        accelerator.backward(F.cross_entropy(model(inputs), labels))
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_what_accelerate_prepared_stays_prepared():
+    lines = [line.strip() for line in scaffold(PREPARED, "train.py").splitlines()]
+    made = lines.index("optimizer = torch.optim.SGD(model.parameters(), lr=0.1)")
+    assert (
+        made
+        < lines.index("optimizer = accelerator.prepare(optimizer)")
+        < lines.index("for inputs, labels in micro_batches:")
+    )
+
+
+FETCHES = """
+import torch
+sys.path.append("..")
+from helpers import *
+
+device = "cuda"
+if ranked:
+    device = f"cuda:{rank}"
+kind = "cuda" if "cuda" in device else "cpu"
+
+
+def train(model, optimizer, args, log=None, k=4):
+    lowest = args.lowest
+    X, Y = fetch()
+    for _ in range(args.steps):
+        for step in range(k):
+            total = 0
+            total += weigh(model(X).to(kind), Y, args.power)
+            (total / k).backward()
+            if log:
+                log(args.name, lowest, step, spent)
+            X, Y = fetch()
+            spent = 1
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+def test_a_loop_that_gets_its_data_inside_says_where_to_fill_in():
+    probe = scaffold(FETCHES, "train.py")
+    head, body = probe.split("def accumulate(model, micro_batches):")
+    assert (
+        'sys.path.append("..")\nimport torch\nfrom helpers import *\n' in head
+        and 'device = "cpu"\n\n\nkind = "cuda" if' in head
+    )
+    for line in ("X = ...  # FILL IN", "Y = ...  # FILL IN", "log = None", "for step in range(len(micro_batches)):"):
+        assert f"    {line}\n" in body, line
+    assert "    args = SimpleNamespace(power=..., name=..., lowest=...)  # FILL IN\n" in body, body
+    assert "    spent = 1\n" in body and "total = ..." not in body and "weigh =" not in body
+    assert "let it take micro_batches[0], [1] and so on" in body and "step = batch" not in body

@@ -29,7 +29,7 @@ def loop_text(script: Script, loop: TrainingLoop, model: str, needed: Needed) ->
     values = needed.by(roots, loop.node, given | stand_ins.keys())
     size = [f"{name} = {_SIZE}" for name in _size_name(loop)]
     return LoopText(
-        [*size, *stand_ins.values(), *values],
+        [*size, *stand_ins.values(), *values, *_prepared(script, loop, list(stand_ins)), *_fetched_elsewhere(over)],
         [line for each in statements for line in _text(script, each, loop, over)],
         script.line(statements[0]),
         max(each.end_lineno or each.lineno for each in statements),
@@ -44,9 +44,22 @@ def looped_over(loop: TrainingLoop) -> ast.expr | None:
     return node
 
 
+def counts(over: ast.expr | None) -> bool:
+    """A loop over numbers, which gets its batches inside."""
+    return isinstance(over, ast.Call) and dotted(over.func) == "range"
+
+
+def _fetched_elsewhere(over: ast.expr | None) -> list[str]:
+    if not counts(over):
+        return []
+    return ["# FILL IN: the loop gets its data inside of it; let it take micro_batches[0], [1] and so on there."]
+
+
 def loop_targets(loop: TrainingLoop) -> str:
     """How the loop names a batch: ``tokens, labels`` of ``for step, (tokens, labels) in enumerate(loader)``."""
     if not isinstance(loop.node, (ast.For, ast.AsyncFor)):
+        return ""
+    if counts(looped_over(loop)):
         return ""
     target = loop.node.target
     if _is_enumerated(loop) and isinstance(target, ast.Tuple) and len(target.elts) == 2:
@@ -112,6 +125,18 @@ def _stand_ins(script: Script, loop: TrainingLoop, model: str) -> dict[str, str]
     return found
 
 
+def _prepared(script: Script, loop: TrainingLoop, names: list[str]) -> list[str]:
+    """With accelerate only an optimizer that it prepared waits for the end of a window."""
+    owners = {dotted(each.func).rpartition(".")[0] for each in script.nodes(ast.Call) if _is_call(each, "prepare")}
+    in_loop = (each for each in script.walk(loop.node) if isinstance(each, ast.Call) and _is_call(each, "backward"))
+    owner = next((dotted(each.func).rpartition(".")[0] for each in in_loop if each.args), "")
+    return [f"{', '.join(names)} = {owner}.prepare({', '.join(names)})"] if names and owner in owners - {""} else []
+
+
+def _is_call(node: ast.Call, name: str) -> bool:
+    return isinstance(node.func, ast.Attribute) and node.func.attr == name
+
+
 def _text(script: Script, statement: ast.stmt, loop: TrainingLoop, over: ast.expr | None) -> list[str]:
     """The lines of a statement, with the loader and the size of the window replaced."""
     start = script.table.starts[script.line(statement) - 1]
@@ -120,7 +145,7 @@ def _text(script: Script, statement: ast.stmt, loop: TrainingLoop, over: ast.exp
     edits = []
     for node in _replaced(script, statement, loop, over):
         place = script.span(node)
-        new = "micro_batches" if node is over else _SIZE
+        new = _SIZE if node is not over else f"range({_SIZE})" if counts(over) else "micro_batches"
         edits.append((script.table.offset(place.start) - start, script.table.offset(place.end) - start, new))
     for begin, end, new in sorted(edits, reverse=True):
         text = text[:begin] + new + text[end:]

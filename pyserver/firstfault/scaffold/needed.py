@@ -20,14 +20,16 @@ class Needed:
         self.size = size  # the window's size as the script writes it: the number of micro-batches takes its place
         self._module: dict[ast.stmt, None] = {}
         self._imported: set[str] = {"torch"}
+        self._open_above: dict[str, str] = {}  # what parts of the module need and the script does not tell
+        self._named = set(_bound(script, script.tree))
 
     def by(self, roots: Iterable[ast.AST], at: ast.AST, given: set[str]) -> list[str]:
         """The lines that give a value to every name that these nodes use and that is not ``given``."""
         lines: dict[str, str] = {}
         used = list(roots)
-        for name in free_names(self.script, used):
+        for name in list(free_names(self.script, used)):
             self._resolve(name, at, used, given, lines)
-        return [self._with_size(line) for line in lines.values()]
+        return [self._with_size(line or self._open(name, used)) for name, line in lines.items()]
 
     def imports(self) -> list[str]:
         """The imports of the script that something here uses."""
@@ -43,11 +45,18 @@ class Needed:
         extra = [] if have_torch else ["import torch"]
         if "SimpleNamespace" in self._imported and "SimpleNamespace" not in self.script.imports:
             extra.insert(0, "from types import SimpleNamespace")
-        return [*future, *extra, *(text for text in found if text not in future)]
+        return [*future, *extra, *self._search_path(), *(text for text in found if text not in future)]
+
+    def _search_path(self) -> list[str]:
+        """Where the script says its own modules are; the probe stands beside it."""
+        calls = [each for each in self.script.tree.body if isinstance(each, ast.Expr)]
+        texts = [self.script.text(each) for each in calls]
+        texts = [text for text in texts if text.startswith(("sys.path.append(", "sys.path.insert("))]
+        return ["import os", "import sys", *texts] if texts else []
 
     def module_texts(self) -> list[str]:
         """The parts of the module, in its order; constants that follow each other stay together."""
-        groups: list[list[str]] = []
+        groups: list[list[str]] = [list(self._open_above.values())] if self._open_above else []
         constants = False
         for node in sorted(self._module, key=lambda each: each.lineno):
             plain = not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
@@ -61,7 +70,12 @@ class Needed:
         self._imported.add(name)
 
     def _resolve(self, name: str, at: ast.AST, roots: list[ast.AST], given: set[str], lines: dict[str, str]) -> None:
+        """Adds the line that gives a name its value; an empty one where the script does not tell it."""
         if name in given or name in lines:
+            return
+        parameters = _parameters(self.script, at)
+        if name in parameters and _value(last_binding(self.script, name, at)) is None:
+            lines[name] = parameters[name]
             return
         if name in self.script.imports:
             self._imported.add(name)
@@ -72,19 +86,29 @@ class Needed:
             return
         binding = last_binding(self.script, name, at)
         value = _value(binding)
+        if name == "device" and isinstance(value, (ast.Constant, ast.JoinedStr)):  # a probe runs on the CPU
+            lines[name] = 'device = "cpu"'
+            return
         if binding is None or value is None or _reads_options(value):
-            if name not in _BUILTINS:
-                lines[name] = self._open(name, roots)
+            if name in self._named or not (name in _BUILTINS or self._takes_all()):
+                lines[name] = ""
             return
         statement = self.script.statement(binding.node)
         if self.script.parent(statement) is self.script.tree:
             self._take(statement)
             return
+        roots.append(value)
         for each in free_names(self.script, [value]):
             if each != name:
-                self._resolve(each, statement, [value], given | {name}, lines)
+                self._resolve(each, statement, roots, given | {name}, lines)
         text = self.script.text(value)  # without the parentheses that may have held its lines together
         lines[name] = f"{name} = ({text})" if "\n" in text else f"{name} = {text}"
+
+    def _takes_all(self) -> bool:
+        """Does the script import everything of some module? Then names that it sets nowhere come from there."""
+        if any(alias.name == "*" for each in self.script.nodes(ast.ImportFrom) for alias in each.names):
+            self._imported.add("*")
+        return "*" in self._imported
 
     def _take(self, statement: ast.AST) -> None:
         """A statement of the module, and what it needs itself; options that it reads are left to the user."""
@@ -92,8 +116,11 @@ class Needed:
             return
         self._module[statement] = None
         lines: dict[str, str] = {}
+        roots: list[ast.AST] = [statement]
         for name in free_names(self.script, [statement]):
-            self._resolve(name, statement, [statement], set(), lines)
+            self._resolve(name, statement, roots, set(), lines)
+        for name, line in lines.items():
+            self._open_above.setdefault(name, line or self._open(name, roots))
 
     def _open(self, name: str, roots: list[ast.AST]) -> str:
         """A place to fill, with the attributes that are read."""
@@ -109,6 +136,8 @@ class Needed:
             and isinstance(node.func.value, ast.Name) and node.func.value.id == name
             for root in roots for node in self.script.walk(root)
         )  # fmt: skip
+        if name == "device" and not attributes:
+            return 'device = "cpu"'
         if not attributes or called:
             return f"{name} = ...  # FILL IN"
         self._imported.add("SimpleNamespace")
@@ -128,7 +157,8 @@ def free_names(script: Script, roots: Iterable[ast.AST]) -> Iterator[str]:
     """The names that are read and not set inside, in the order of the text, each once."""
     roots = list(roots)
     bound = {name for root in roots for name in _bound(script, root)}
-    bound -= {name for root in roots for name in _counted_up(script, root)}
+    bound -= set(_counted_up(script, roots))
+    bound -= _read_first(script, roots)
     seen: set[str] = set()
     for root in roots:
         for node in script.walk(root):
@@ -152,11 +182,47 @@ def _bound(script: Script, root: ast.AST) -> Iterator[str]:
             yield node.asname or node.name.partition(".")[0]
 
 
-def _counted_up(script: Script, root: ast.AST) -> Iterator[str]:
-    """``total += loss`` reads the name too: it has a value from before."""
-    for node in script.walk(root):
-        if isinstance(node, ast.Name) and _is_augmented(script, node):
+def _counted_up(script: Script, roots: list[ast.AST]) -> Iterator[str]:
+    """``total += loss`` reads the name too: it has a value from before, unless one stands further up in here."""
+    names = [node for root in roots for node in script.walk(root) if isinstance(node, ast.Name)]
+    names = [node for node in names if not isinstance(node.ctx, ast.Load)]
+    plain = {(node.id, node.lineno) for node in names if not _is_augmented(script, node)}
+    for node in names:
+        if _is_augmented(script, node) and not any(name == node.id and line < node.lineno for name, line in plain):
             yield node.id
+
+
+def _read_first(script: Script, roots: list[ast.AST]) -> set[str]:
+    """Names that a loop reads further up than it sets them: they have a value from before."""
+    lines: dict[bool, dict[str, int]] = {True: {}, False: {}}
+    others = set()
+    for node in (node for root in roots for node in script.walk(root)):
+        if isinstance(node, ast.Name):
+            first = lines[isinstance(node.ctx, ast.Load)]
+            first[node.id] = min(node.lineno, first.get(node.id, node.lineno))
+        elif isinstance(node, ast.comprehension):
+            others |= {each.id for each in script.walk(node.target) if isinstance(each, ast.Name)}
+        elif isinstance(node, ast.arg):
+            others.add(node.arg)
+    return {name for name, line in lines[False].items() if lines[True].get(name, line) < line} - others
+
+
+def _parameters(script: Script, at: ast.AST) -> dict[str, str]:
+    """The parameters of the functions around a node, with the line that their default is: empty where there is none."""
+    found: dict[str, str] = {}
+    above = script.parent(at)
+    while above is not None:
+        if isinstance(above, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            each = above.args
+            named = [*each.posonlyargs, *each.args]
+            defaults = dict(zip(reversed(named), reversed(each.defaults), strict=False))
+            defaults |= {name: value for name, value in zip(each.kwonlyargs, each.kw_defaults, strict=True) if value}
+            for name in (*named, *each.kwonlyargs):
+                value = defaults.get(name)
+                plain = isinstance(value, ast.Constant)
+                found.setdefault(name.arg, f"{name.arg} = {script.text(value)}" if value and plain else "")
+        above = script.parent(above)
+    return found
 
 
 def _is_augmented(script: Script, node: ast.Name) -> bool:
