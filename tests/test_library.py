@@ -27,6 +27,13 @@ def found_in(text: str) -> list[Occurrence]:
 
 
 @pytest.mark.parametrize("signature", MATCHED, ids=lambda each: each.id)
+def test_no_wording_leaves_the_cause_without_words(signature: Signature) -> None:
+    for entry in signature.matches:
+        names = re.findall(r"\(\?P<(\w+)>", " ".join(filter(None, entry[1:5])))
+        assert fill(signature.cause, dict.fromkeys(names, "x")).strip(), entry
+
+
+@pytest.mark.parametrize("signature", MATCHED, ids=lambda each: each.id)
 def test_each_sample_gives_its_class(signature: Signature) -> None:
     for sample in signature.samples:
         found = found_in(sample.text)

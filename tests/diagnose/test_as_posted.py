@@ -160,6 +160,9 @@ def test_a_gradient_norm_that_stays_nan_beside_a_sound_loss_is_told() -> None:
 def test_a_message_without_the_exceptions_name_speaks_in_a_question(message: str, signature: str) -> None:
     assert first(f"I followed the steps, and get this:\n{message}\n\nWhat can I do?\n") == signature
     assert first(f"epoch 1 loss 0.5\n{message}\nepoch 2 loss 0.4\n") is None
+    bare = message.strip("`*")
+    assert first(f"My server prompts: **{bare}**, so what can I do?\n") == signature
+    assert signature == "no-kernel-image" or first(f"You may see **{bare}** on old cards.\n") is None
     assert first(f"INFO {message}\n") is None
     assert first(f"If you get this, change the device:\n# {message}\n") is None
 
@@ -184,3 +187,16 @@ def test_frames_that_a_web_page_spoiled_are_read() -> None:
     told = report(text).initiating
     assert told is not None and told.frame is not None
     assert (told.frame.line, told.message) == (5, "no such step")
+
+
+def test_a_service_that_ran_the_script_elsewhere_does_not_know_its_failure() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/home/ann/lab/start.py", line 68, in launch\n'
+        "    estimator.fit(inputs)\n"
+        "sagemaker.exceptions.UnexpectedStatusException: Error for Training job lab-1: Failed. Reason: AlgorithmError: "
+        "ExecuteUserScriptError:\nExitCode 1\n"
+    )
+    told = report(text)
+    assert told.verdict == "symptom-only"
+    assert told.initiating is not None and told.initiating.signature == "child-failed"

@@ -1,13 +1,24 @@
 """Messages of exceptions without the exception's name, as people copy them into a question.
 
 Only a short text is asked so, in which nothing else failed and nothing of a run is told; and only a line whose first
-words are those of a message that a signature knows at length. A logger's line is none.
+words, or those that it sets apart, are those of a message that a signature knows at length. A logger's line is none.
 """
 
+import re
 from collections.abc import Iterator
 
-from firstfault.diagnose.match import CODE, NAMELESS, REPAIRS, Event, Occurrence, below, best, is_decided_by_engine
-from firstfault.diagnose.progress import shows_progress
+from firstfault.diagnose.match import (
+    CODE,
+    NAMELESS,
+    REPAIRS,
+    Event,
+    Found,
+    Occurrence,
+    below,
+    best,
+    is_decided_by_engine,
+)
+from firstfault.diagnose.progress import HARMLESS, shows_progress
 from firstfault.diagnose.quoted import may_happen
 from firstfault.library import Library
 from firstfault.logs.log import Log, Tags
@@ -18,6 +29,8 @@ ENOUGH = 24
 MARKS = "`*>'\"\u201c\u201d \t"
 # Words of torch before those of the driver.
 CUDA = "CUDA error: "
+# What a sentence sets apart as code, or in bold letters.
+MARKED = re.compile(r"(?:`|\*\*)([^`*]{24,400})(?:`|\*\*)")
 NO_TAGS = Tags()
 
 
@@ -26,13 +39,18 @@ def messages_in(log: Log, library: Library) -> Iterator[Occurrence]:
     if len(log.lines) > LONGEST_QUESTION or shows_progress(log):
         return
     for at, line in enumerate(log.lines):
-        text = line.raw.strip(MARKS)
-        if line.tags != NO_TAGS or len(text) < ENOUGH or text.startswith((*CODE, *REPAIRS)) or may_happen(line):
+        code = line.raw.lstrip().startswith((*CODE, *REPAIRS))
+        if code or line.tags != NO_TAGS or may_happen(line) or HARMLESS.search(line.raw):
             continue
-        message = "\n".join((text, *below(at, log)))
-        signatures = [each for each in library.signatures.holding(message) if not is_decided_by_engine(each)]
-        hit = best(
-            Event(NAMELESS, message, None, "", None), signatures, begins=len(CUDA) if text.startswith(CUDA) else 0
-        )
-        if hit is not None and hit.length >= ENOUGH:
-            yield Occurrence(hit.signature, hit.captures, line)
+        for text in (line.raw.strip(MARKS), *MARKED.findall(line.raw)):
+            hit = _known("\n".join((text, *below(at, log))), library)
+            if hit is not None and len(text) >= ENOUGH:
+                yield Occurrence(hit.signature, hit.captures, line)
+                break
+
+
+def _known(message: str, library: Library) -> Found | None:
+    signatures = [each for each in library.signatures.holding(message) if not is_decided_by_engine(each)]
+    begins = len(CUDA) if message.startswith(CUDA) else 0
+    hit = best(Event(NAMELESS, message, None, "", None), signatures, begins)
+    return hit if hit is not None and hit.length >= ENOUGH else None
