@@ -145,12 +145,22 @@ def _second_window(
     weights = {name: each.detach().clone() for name, each in model.state_dict().items()}
     clean = trial.model(probe, len(micro_batches), live=False)
     clean.load_state_dict(weights)
+    _take_buffers(model, clean)
     seed(1)
     wanted = _window(trial, recipe, clean, micro_batches).gradient
     seed(1)
     found = _window(trial, recipe, model, micro_batches).gradient
     size = float(wanted.norm())
     return float((found - wanted).norm()) / size if size else None
+
+
+def _take_buffers(model: torch.nn.Module, clean: torch.nn.Module) -> None:
+    """Those that no state dictionary holds too: a model may have made them anew, in another precision."""
+    owned = dict(clean.named_buffers())
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in owned and owned[name].shape == buffer.shape:
+                owned[name].copy_(buffer)
 
 
 def gradient_of(model: torch.nn.Module) -> torch.Tensor:
