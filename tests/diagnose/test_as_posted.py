@@ -200,3 +200,16 @@ def test_a_service_that_ran_the_script_elsewhere_does_not_know_its_failure() -> 
     told = report(text)
     assert told.verdict == "symptom-only"
     assert told.initiating is not None and told.initiating.signature == "child-failed"
+
+
+def test_a_quotation_below_a_line_of_ones_own_is_read() -> None:
+    text = (
+        "I had such an issue, with nvcc 11.7\n"
+        "> Building wheel for fastops (setup.py) ... error\n"
+        ">   error: subprocess-exited-with-error\n"
+        ">\n"
+        ">   \u00d7 python setup.py bdist_wheel did not run successfully.\n"
+        ">   \u2502 exit code: 1\n"
+        ">       running build\n"
+    )
+    assert first(text) == "pip-build-failed"

@@ -15,6 +15,8 @@ from firstfault.patterns import gated
 
 # Longer lines are cut into pieces of this size: no log line of interest is longer, and patterns stay quick.
 LONGEST = 16384
+# A quotation may stand below a few lines of one's own.
+OPENING = 5
 ESCAPES = gated(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])|[\x00\x07\x08\u2028]")
 # What can be glued behind a progress bar or another rank's text, because one of the two wrote no line end.
 GLUED = re.compile(
@@ -80,7 +82,7 @@ class Cleaner:
         """Each file may have a prefix of its own."""
         self._learned = None
         marked = [raw for raw in raws if any(mark in raw for mark in learned.MARKS)]
-        if marked or (raws and raws[0].startswith(">")):
+        if marked or any(raw.startswith(">") for raw in raws[:OPENING]):
             self._learned = learned.learn((self.peel(_without_escapes(raw))[1] for raw in marked), raws)
 
     def _split(self, file: int, piece: Piece, place: Tags, attempt: int | None) -> Iterator[Line]:
