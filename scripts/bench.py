@@ -75,6 +75,7 @@ def main(repetitions: int = 15) -> int:
         start(repetitions),
         *keystroke(repetitions * 4),
         *(whole_lint(lines, repetitions) for lines in (LINES, 5 * LINES)),
+        loading(repetitions),
         diagnosis(repetitions),
     ]
     print(f"{'what':<56}{'took':>10}   {'baseline':<32}{'median':>10}{'ratio':>8}{'goal':>8}")
@@ -159,6 +160,22 @@ def _parsing(text: str) -> float:
     began = time.perf_counter()
     ast.parse(text)
     return time.perf_counter() - began
+
+
+def loading(repetitions: int) -> Comparison:
+    """The library of failures in a process of its own, from the compiled file: the call alone, without imports."""
+    code = "import time; from firstfault import library; began = time.perf_counter(); found = library.load()"
+    code += "; print(time.perf_counter() - began, len(found.signatures))"
+    counts = []
+
+    def load() -> float:
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, env=ENVIRONMENT)
+        took, count = done.stdout.split()
+        counts.append(int(count))
+        return float(took)
+
+    pair = _taking_turns(load, lambda: _run([sys.executable, "-c", "pass"]), repetitions)
+    return Comparison(f"loading {counts[0]} failures", "python -c pass", 1, *pair)
 
 
 def diagnosis(repetitions: int) -> Comparison:
