@@ -154,7 +154,8 @@ def test_a_notebook_counts_lines_within_its_cell() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["% pip install torch", "pip install torch", "ls ./runs", "model.forward??", "?model", "    !train \\\n --fast"]
+    "line",
+    ["% pip install torch", "pip install torch", "ls ./runs", "model.forward??", "?model", "    !train \\\n --fast"],
 )
 def test_what_jupyter_reads_as_a_command_is_no_fault_of_the_notebook(line: str) -> None:
     assert [each.cell for each in found(notebook(line, FAULTY), "/p/train.ipynb")] == [2]
