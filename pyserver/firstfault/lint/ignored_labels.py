@@ -126,7 +126,8 @@ def _is_value(script: Script, write: Write, wanted: float | None, text: str, wor
         return False
     if wanted is not None:
         return written == wanted
-    return _is_pad(text) and _is_pad(dotted(write.value).rpartition(".")[2])
+    word = dotted(write.value).rpartition(".")[2]
+    return (_is_pad(text) and _is_pad(word)) or (text == word and "ignore" in text.lower())
 
 
 def _is_pad(name: str) -> bool:

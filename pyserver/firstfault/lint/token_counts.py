@@ -180,12 +180,21 @@ def _scripts(term: Term, script: Script, workspace: Workspace) -> list[Script]:
     their imports; where the script makes no data itself, then who imports it.
     """
     found = {each.path: each for each in (script, *workspace.siblings(script))}
-    callers = [] if "DataLoader" in script.source else workspace.importers(script)
+    callers = [] if _makes_data(script) else workspace.importers(script)
     for home in (term.script, term.maker_home, *callers):
         if home is not None and home is not script:
             for each in (home, *workspace.siblings(home)):
                 found.setdefault(each.path, each)
     return list(found.values())
+
+
+def _makes_data(script: Script) -> bool:
+    """A data set, a collate function or a loader over what the script reads: its labels need no caller."""
+    if any(name.endswith("__getitem__") or "collat" in name.lower() for name in script.definitions):
+        return True
+    given = [each.args[:1] for each in script.calls("DataLoader")]
+    held = [last_binding(script, dotted(each[0]), each[0]) for each in given if each and dotted(each[0])]
+    return len(given) != sum(each is not None and each.kind == "parameter" for each in held)
 
 
 def _is_segmentation(script: Script, ignored: ast.expr | None) -> bool:
