@@ -144,6 +144,9 @@ def main():
         torch.multiprocessing.spawn(spawned, args=(int(sys.argv[3]),), nprocs=2)
     else:
         run()
+    # A run that went well ends here: a thread of gloo may still be at work, and taking the process apart then aborts it.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 if __name__ == "__main__":
