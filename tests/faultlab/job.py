@@ -144,7 +144,7 @@ def main():
         torch.multiprocessing.spawn(spawned, args=(int(sys.argv[3]),), nprocs=2)
     else:
         run()
-    # A run that went well ends here: a thread of gloo may still be at work, and taking the process apart then aborts it.
+    # A run that went well ends here: taking the process apart while a thread of gloo is at work would abort it.
     sys.stdout.flush()
     os._exit(0)
 
