@@ -25,5 +25,6 @@ Next:
   make editor    opens a workbench in the browser with the extension and these examples
   $firstfault diagnose YOUR.log     a file, a folder of rank logs, or - for standard input
   $firstfault check YOUR_train.py   a script, a notebook or a folder
+  $firstfault measure -- python YOUR_train.py   two optimizer steps with probes: proven or refuted
   $firstfault explain GA101         why a finding matters, and what its fix does not do
 END

@@ -140,3 +140,11 @@ def test_progress_is_for_terminals_alone(tmp_path: Path) -> None:
         progress.clear()
         shown = "\r\x1b[KChecked 1 of 1,200 files\r\x1b[K" if isinstance(stream, Terminal) else ""
         assert stream.getvalue() == shown
+
+
+@pytest.mark.parametrize("cut", ["{", '{"cells": [', '{"cells": [], ', '{"cells": [{"source": ["a', "["])
+def test_a_cut_notebook_costs_no_other_file_its_findings(tmp_path: Path, cut: str) -> None:
+    (tmp_path / "cut.ipynb").write_text(cut)
+    (tmp_path / "train.py").write_text((Path(__file__).parents[2] / "examples" / "train.py").read_text())
+    found = check_paths([str(tmp_path)]).findings
+    assert {"GA101", "syntax-error"} <= {each.code for each in found}

@@ -110,7 +110,7 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int]]:
     if text[at : at + 1] != "{":
         raise ValueError("there should be an object")
     at = _blank(text, at + 1)
-    while text[at] != "}":
+    while text[at : at + 1] != "}":
         key, at = scanstring(text, at + 1)
         value = _blank(text, _blank(text, at) + 1)  # behind the colon
         yield key, value
@@ -121,7 +121,7 @@ def _items(text: str, at: int) -> Iterator[int]:
     if text[at : at + 1] != "[":
         raise ValueError("there should be a list")
     at = _blank(text, at + 1)
-    while text[at] != "]":
+    while text[at : at + 1] != "]":
         yield at
         at = _after(text, at)
 
