@@ -9,8 +9,10 @@ import hashlib
 import json
 import os
 import runpy
+import signal
 import sys
 import tempfile
+import time
 import traceback
 from typing import Any
 
@@ -19,6 +21,9 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: F401 - imported f
 
 from firstfault.prove import worker
 from firstfault.prove.messages import read_plan
+
+_PATIENCE = 120.0  # seconds for a script, a quarter of it for the ranks that outlive another
+_KEPT: list[Any] = []  # what a script left: freeing a process group may wait for a rank that is gone
 
 
 def main() -> None:
@@ -32,9 +37,25 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         children = [_fork(job, rank) for rank in range(job["ranks"])]
-        statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        statuses = _statuses(children)
         print(json.dumps(statuses), flush=True)
     os._exit(0)  # nothing here is worth tidying up, and libraries take their time
+
+
+def _statuses(children: list[int]) -> list[int]:
+    """How each ended. A rank that waits for one that is gone would wait for ever: it is ended after a while."""
+    found: dict[int, int] = {}
+    deadline = time.monotonic() + _PATIENCE
+    while len(found) < len(children):
+        for child in set(children) - set(found):
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                found[child] = os.waitstatus_to_exitcode(status)
+                deadline = min(deadline, time.monotonic() + _PATIENCE / 4)
+            elif time.monotonic() > deadline:
+                os.kill(child, signal.SIGKILL)
+        time.sleep(0.01)
+    return [found[child] for child in children]
 
 
 def _fork(job: dict[str, Any], rank: int) -> int:
@@ -66,6 +87,7 @@ def _run(job: dict[str, Any], rank: int) -> int:
     status = 0
     try:
         left = runpy.run_path(job["script"], run_name="__main__")
+        _KEPT.append(left)
         _write_state(os.path.join(job["folder"], f"state{rank}"), left.get("model"))
     except SystemExit as ended:
         status = int(ended.code or 0)
