@@ -115,11 +115,8 @@ class Sampled(Record):
     def _turn(self) -> None:
         if self.window.stepped:
             self.close()
-        due = self.measured < _FIRST or self.windows % self.every == 0
-        if self.muted and due:
-            self.tell("window", Window(-1))  # probes forget what they saw before
         self.window = Window(self.windows)
-        self.muted = self.off or not due
+        self.muted = self.off or not (self.measured < _FIRST or self.windows % self.every == 0)
 
 
 def read_at_once(window: Window) -> None:
