@@ -87,7 +87,13 @@ def factors(home: Script, scale: Scale) -> list[ast.expr]:
 def _is_reciprocal(home: Script, factor: ast.expr, scale: Scale, window: Window) -> bool:
     """``loss * 0.25`` in a window of 4; a setting that happens to be 0.25 by default is a weight."""
     value = number(home, factor) if not scale.divides else None
-    return bool(value and value.origin != "default" and window.size and window.size > 1 and abs(value.value * window.size - 1) < 1e-9)
+    return bool(
+        value
+        and value.origin != "default"
+        and window.size
+        and window.size > 1
+        and abs(value.value * window.size - 1) < 1e-9
+    )
 
 
 def _is_numel_of_scalar(home: Script, operand: ast.expr) -> bool:
