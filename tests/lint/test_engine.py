@@ -7,6 +7,7 @@ import pytest
 
 from firstfault.lint import Finding, Workspace, lint
 from firstfault.lint.check import check_paths
+from firstfault.lint.config_values import config_value
 from firstfault.lint.notebook import masked
 from firstfault.lint.render import to_text
 from firstfault.lint.script import read_script
@@ -229,3 +230,11 @@ def test_a_sibling_of_the_workspace_is_found_by_every_kind_of_import(tmp_path: P
         assert script is not None
         defined = Workspace(str(tmp_path)).definition(name, script)
         assert defined is not None and defined[0].path == str(package / "rows.py"), line
+
+
+def test_a_settings_file_that_appears_is_seen_by_the_next_lint() -> None:
+    script = read_script("net = build(conf.encoder)\n", "/project/train.py")
+    assert script is not None
+    assert config_value(script, "conf.encoder", Workspace("/project")) is None
+    found = config_value(script, "conf.encoder", Workspace("/project", {"/project/run.yaml": "encoder: resnet18\n"}))
+    assert found is not None and (found.value, found.line) == ("resnet18", 1)

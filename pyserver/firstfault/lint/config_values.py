@@ -53,16 +53,10 @@ def setting_name(node: ast.expr) -> str:
 
 def _files(script: Script, workspace: Workspace) -> list[str]:
     """The settings files beside the script and in the usual folders there, then those at the project's root."""
-    key = (_files, script.folder)
-    if key not in script.memo:
-        roots = dict.fromkeys((os.path.abspath(script.folder or "."), workspace.root_of(script)))
-        folders = [os.path.join(root, name) for root in roots for name in _FOLDERS]
-        files = [
-            os.path.join(folder, name) for folder in dict.fromkeys(folders) for name in _named(workspace.names(folder))
-        ]
-        script.memo[key] = files if len(files) <= _MOST_FILES else []  # a collection of experiments tells nothing
-    found: list[str] = script.memo[key]
-    return found
+    roots = dict.fromkeys((os.path.abspath(script.folder or "."), workspace.root_of(script)))
+    folders = dict.fromkeys(os.path.join(root, name) for root in roots for name in _FOLDERS)
+    files = [os.path.join(folder, name) for folder in folders for name in _named(workspace.names(folder))]
+    return files if len(files) <= _MOST_FILES else []  # a collection of experiments tells nothing
 
 
 def _named(names: list[str]) -> list[str]:

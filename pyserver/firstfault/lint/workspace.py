@@ -50,6 +50,7 @@ class Workspace:
         self._siblings: dict[Script, list[Script]] = {}
         self._importers: dict[Script, list[Script]] = {}
         self._roots: dict[str, str] = {}
+        self._names: dict[str, list[str]] = {}
 
     def text(self, path: str) -> str | None:
         """The text of a file as it stands in the editor, else on disk; None where it cannot be read as text."""
@@ -59,11 +60,10 @@ class Workspace:
     def names(self, folder: str) -> list[str]:
         """The files and folders of a folder, those that are not saved yet among them; [] where there is none."""
         folder = os.path.abspath(folder)
-        unsaved = {os.path.basename(path) for path in self.overlay if os.path.dirname(path) == folder}
-        try:
-            return sorted({*os.listdir(folder), *unsaved})
-        except OSError:
-            return sorted(unsaved)
+        if folder not in self._names:
+            unsaved = {os.path.basename(path) for path in self.overlay if os.path.dirname(path) == folder}
+            self._names[folder] = sorted({*_listed(folder), *unsaved})
+        return self._names[folder]
 
     def script(self, path: str) -> Script | None:
         """The script of a path, or None where there is none that can be read and parsed."""
@@ -168,6 +168,13 @@ class Workspace:
 def _candidates(folder: str, parts: list[str]) -> list[str]:
     base = os.path.join(folder, *parts)
     return [base + ".py", os.path.join(base, "__init__.py")] if parts else [os.path.join(base, "__init__.py")]
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
 
 
 def _read(path: str) -> str | None:
