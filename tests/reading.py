@@ -1,6 +1,8 @@
 """Shorthand for tests: read a text as a log."""
 
 from firstfault import logs
+from firstfault.diagnose import diagnose
+from firstfault.diagnose.report import Report
 from firstfault.library import load
 from firstfault.logs.log import Log, Raised
 from firstfault.logs.source import from_text
@@ -8,6 +10,10 @@ from firstfault.logs.source import from_text
 
 def read(text: str) -> Log:
     return logs.read([from_text(text, "text")], load().prefixes)
+
+
+def report_of(text: str) -> Report:
+    return diagnose(read(text), load())
 
 
 def raised(text: str) -> list[Raised]:

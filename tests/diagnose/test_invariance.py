@@ -12,11 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from firstfault import logs
-from firstfault.diagnose import diagnose
 from firstfault.diagnose.report import Report
-from firstfault.library import load
-from firstfault.logs.source import from_text
+from reading import report_of
 
 CASES = Path(__file__).parent.parent / "cases"
 RANK = re.compile(r"\[rank(\d+)\]")
@@ -26,11 +23,6 @@ SPOKEN = {"value-rank2": 2, "key-rank1": 1, "shape-rank2": 2}
 bounded = settings(
     max_examples=25, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
-
-
-def report_of(text: str) -> Report:
-    library = load()
-    return diagnose(logs.read([from_text(text, "text")], library.prefixes), library)
 
 
 def told(report: Report) -> tuple[str, str | None, int | str | None]:

@@ -5,11 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from firstfault import logs
-from firstfault.diagnose import diagnose, render
-from firstfault.diagnose.report import Report, to_json
-from firstfault.library import load
-from firstfault.logs.source import from_text
+from firstfault.diagnose import render
+from firstfault.diagnose.report import to_json
+from reading import report_of
 
 CASES = sorted((Path(__file__).parent.parent / "cases").glob("*.log"))
 ALPHABET = [
@@ -34,11 +32,6 @@ ALPHABET = [
     "🏖",
     " " * 300,
 ]
-
-
-def report_of(text: str) -> Report:
-    library = load()
-    return diagnose(logs.read([from_text(text, "text")], library.prefixes), library)
 
 
 def check(text: str) -> None:

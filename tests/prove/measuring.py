@@ -37,7 +37,7 @@ class Warm:
 
     def _run(self, script: Path, folder: str, windows: int, ranks: int, probes: bool = True) -> None:
         write_plan(Plan(folder, windows))
-        job = {"script": str(script), "folder": folder, "ranks": ranks, "port": _free_port() if ranks > 1 else 0}
+        job = {"script": str(script), "folder": folder, "ranks": ranks, "port": free_port() if ranks > 1 else 0}
         print(json.dumps({**job, "probes": probes}), file=self._talk, flush=True)
         statuses = json.loads(self._answers.readline())
         output = "".join(path.read_text() for path in sorted(Path(folder).glob("output*")))
@@ -59,7 +59,7 @@ def warm(imports: str = "", first: str | None = None) -> Iterator[Warm]:
         process.stdin.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

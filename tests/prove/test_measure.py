@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,7 +9,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from measuring import Warm, warm
+from measuring import Warm, free_port, warm
 
 from firstfault.measuring import findings_of, join, right
 from firstfault.prove.measured import Measured, Window, measured
@@ -58,7 +57,7 @@ def test_a_picture_that_cannot_be_written_costs_no_answer() -> None:
 
 def test_two_real_ranks_are_one_measurement() -> None:
     """120 and 40 targets: 3."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={_free_port()}"]
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node=2", f"--master-port={free_port()}"]
     answer = firstfault("--format", "json", "--windows", "1", "--", *torchrun, "two_ranks.py")
     value = json.loads(answer.stdout)
     assert answer.returncode == 1, answer.stdout + answer.stderr
@@ -209,9 +208,3 @@ def test_a_picture_of_nothing_says_so() -> None:
 
 def ran_nothing() -> Measured:
     return measured("It ended.", [])
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -2,8 +2,7 @@
 
 import type { Measurement, MicroBatch, Verdict, Window } from "../protocol";
 import { html, type Markup } from "../report/markup";
-import { SCRIPT } from "../report/script";
-import STYLE from "../report/style.css";
+import { pageOf } from "../report/page";
 import { plainText } from "../terminal/plainText";
 import { pictureOf } from "./picture";
 import PROVE_STYLE from "./style.css";
@@ -34,18 +33,9 @@ export function measurementHtml(view: MeasurementView, nonce: string): Measureme
   return { html: whole(page.body(), nonce), actions: page.actions };
 }
 
-/** A body with the policy, the style and the script of every page. */
+/** A page about measurements. */
 export function whole(body: Markup, nonce: string): string {
-  const policy = `default-src 'none'; style-src 'nonce-${nonce}'; script-src 'nonce-${nonce}'`;
-  const head = html`<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Firstfault</title>
-<style nonce="${nonce}">`.text;
-  return `${head}${STYLE}${PROVE_STYLE}</style>\n</head>\n${body.text}\n<script nonce="${nonce}">${SCRIPT}</script>\n</html>\n`;
+  return pageOf(body, nonce, PROVE_STYLE);
 }
 
 type State = Verdict["state"];

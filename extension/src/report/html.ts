@@ -3,9 +3,8 @@
 import type { Collateral, Evidence, Frame, Initiating, Missing, Rank, Report } from "../protocol";
 import { plainText } from "../terminal/plainText";
 import { html, Markup } from "./markup";
+import { pageOf } from "./page";
 import { rankRanges } from "./paths";
-import { SCRIPT } from "./script";
-import STYLE from "./style.css";
 
 /** What a click asks for. The page knows only its number. */
 export type Action =
@@ -31,20 +30,7 @@ export interface ReportPage {
 
 export function reportHtml(view: ReportView, nonce: string): ReportPage {
   const page = new Page(view);
-  const body = page.body();
-  const policy = `default-src 'none'; style-src 'nonce-${nonce}'; script-src 'nonce-${nonce}'`;
-  const text = html`<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta http-equiv="Content-Security-Policy" content="${policy}">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Firstfault</title>
-<style nonce="${nonce}">`.text;
-  return {
-    html: `${text}${STYLE}</style>\n</head>\n${body.text}\n<script nonce="${nonce}">${SCRIPT}</script>\n</html>\n`,
-    actions: page.actions,
-  };
+  return { html: pageOf(page.body(), nonce), actions: page.actions };
 }
 
 const VERDICTS: Record<Report["verdict"], { chip: string; plain: string }> = {

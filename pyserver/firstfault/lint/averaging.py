@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 from firstfault.lint import placement
 from firstfault.lint.bindings import last_binding, number
 from firstfault.lint.calls import Backward, last_name
-from firstfault.lint.loss_terms import Scale, Term
+from firstfault.lint.loss_terms import Scale, Term, home_of
 from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import TrainingLoop, called_function
 from firstfault.lint.window import Window
@@ -32,7 +32,7 @@ def averaging(script: Script, loop: TrainingLoop, backward: Backward, term: Term
         return None
     found: Averaging | None = None
     for scale in term.scales:
-        home = _home(script, term, scale)
+        home = home_of(script, term, scale.node)
         if scale.divides and is_window_size(home, scale.operand, window, script):
             found = Averaging("divided", scale.node, scale)
         elif window.kind == "chunks" and (_is_share_of_rows(home, scale) or _is_chunk_length(scale, window)):
@@ -81,14 +81,6 @@ def _works_on_gradients(script: Script, call: ast.Call) -> bool:
     if helper is not None:
         return any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in script.walk(helper))
     return bool(re.search(r"scale_grad|multiply_grad|rescale", last_name(call.func)))
-
-
-def _home(script: Script, term: Term, scale: Scale) -> Script:
-    """The script that a scale stands in: the loop's, or one that the term was followed into."""
-    for home in (script, *(entry.callee_script for entry in term.entries)):
-        if home.parent(scale.node) is not None:
-            return home
-    return term.script
 
 
 def is_window_size(home: Script, divisor: ast.expr, window: Window, script: Script) -> bool:

@@ -207,3 +207,23 @@ def _step(script: Script, call: ast.Call) -> Verb | None:
         return "step"
     first = dotted(call.args[0]) if call.args else ""
     return "step" if first and _OPTIMIZER.search(first.rpartition(".")[2]) else None
+
+
+def argument_of(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Literal["hidden"] | None:
+    """The argument that a call gives to a parameter: None for the default, "hidden" where ``*args`` may hold it."""
+    for each in call.keywords:
+        if each.arg == name:
+            return each.value
+    positional = [arg.arg for arg in _positional(function)]
+    if positional and positional[0] in ("self", "cls"):
+        positional = positional[1:]
+    index = positional.index(name) if name in positional else len(call.args)
+    starred = any(isinstance(each, ast.Starred) for each in call.args[: index + 1])
+    if not starred and index < len(call.args):
+        return call.args[index]
+    return "hidden" if starred or any(each.arg is None for each in call.keywords) else None
+
+
+def _positional(function: ast.AST) -> list[ast.arg]:
+    arguments = getattr(function, "args", None)
+    return [*arguments.posonlyargs, *arguments.args] if isinstance(arguments, ast.arguments) else []

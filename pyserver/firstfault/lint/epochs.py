@@ -8,7 +8,7 @@ from firstfault.lint.bindings import last_binding
 from firstfault.lint.calls import last_name, verb
 from firstfault.lint.micro_count import iterable
 from firstfault.lint.script import FUNCTIONS, LOOPS, Function, Script, dotted
-from firstfault.lint.training_loop import TrainingLoop, called_function, calls_in, calls_of
+from firstfault.lint.training_loop import TrainingLoop, called_function, callee, calls_in, calls_of
 from firstfault.lint.workspace import Workspace
 
 _HOPS = 3
@@ -152,18 +152,12 @@ def _is_endless(script: Script, node: ast.expr, workspace: Workspace, hops: int)
     if _ENDLESS.search(script.text(node)):
         return True
     if isinstance(node, ast.Call):
-        found = workspace.definition(_callee(script, node), script)
+        found = workspace.definition(callee(script, node), script)
         return found is not None and _goes_on_for_ever(found[0], found[1])
     binding = last_binding(script, dotted(node), node) if dotted(node) and hops else None
     if binding is None or binding.value is None or binding.kind != "assign":
         return False
     return _is_endless(script, binding.value, workspace, hops - 1)
-
-
-def _callee(script: Script, call: ast.Call) -> str:
-    name = dotted(call.func)
-    owner = script.class_of(call)
-    return f"{owner.name}.{name[5:]}" if owner and name.startswith("self.") else name
 
 
 def _goes_on_for_ever(script: Script, definition: ast.AST) -> bool:

@@ -16,7 +16,7 @@ from firstfault.lint.bindings import Binding, bindings, keyword, last_binding, n
 from firstfault.lint.calls import last_name
 from firstfault.lint.objects import Instance, argument, instance
 from firstfault.lint.script import Script, dotted
-from firstfault.lint.training_loop import calls_of
+from firstfault.lint.training_loop import callee, calls_of
 from firstfault.lint.workspace import Workspace
 
 Kind = Literal["cross-entropy", "model-output", "mean", "sum", "unknown"]
@@ -56,6 +56,14 @@ class Term:
     scales: tuple[Scale, ...] = ()
     entries: tuple[Entry, ...] = ()
     one_of_several: bool = False  # a function returns this loss or another one
+
+
+def home_of(script: Script, term: Term, node: ast.AST) -> Script:
+    """The script that a part of a term stands in: the loop's, or one that the term was followed into."""
+    for home in (script, *(entry.callee_script for entry in term.entries)):
+        if home.parent(node) is not None:
+            return home
+    return term.script
 
 
 CROSS_ENTROPIES = {
@@ -205,7 +213,7 @@ class _Trace:
         self, script: Script, call: ast.Call, depth: int, entries: tuple[Entry, ...], item: object
     ) -> tuple[Term, ...]:
         """A call of a criterion, of a model, or of a function whose text is at hand."""
-        found = self.workspace.definition(_callee_name(script, call), script)
+        found = self.workspace.definition(callee(script, call), script)
         if found and isinstance(found[1], (ast.FunctionDef, ast.AsyncFunctionDef)):
             is_method = dotted(call.func).startswith("self.")
             return self._into(Entry(script, call, found[0], found[1], is_method), depth, entries, item)
@@ -257,12 +265,6 @@ def _handed_over(
     calls = calls_of(script, function) if not entries else []
     given = argument(calls[0], function, binding.name) if len(calls) == 1 else None
     return (script, given, calls[0], ()) if given is not None else None
-
-
-def _callee_name(script: Script, call: ast.Call) -> str:
-    name = dotted(call.func)
-    owner = script.class_of(call)
-    return f"{owner.name}.{name[5:]}" if owner and name.startswith("self.") else name
 
 
 def _method(owner: ast.ClassDef, name: str) -> ast.FunctionDef | ast.AsyncFunctionDef | None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from firstfault.lint.bindings import bindings, number
 from firstfault.lint.calls import last_name
-from firstfault.lint.loss_terms import Scale, Term
+from firstfault.lint.loss_terms import Scale, Term, home_of
 from firstfault.lint.objects import argument
 from firstfault.lint.script import Script, dotted
 
@@ -38,9 +38,9 @@ def masked_mean(term: Term, script: Script) -> MaskedMean | None:
     if term.kind != "sum" or not isinstance(term.node, ast.Call) or not _is_full_sum(term.node):
         return None
     for scale in term.scales:
-        home = _home(term, script, scale.operand)
-        mask = _summed(home, scale.operand) if scale.divides and home is not None else None
-        if mask is None or home is None:
+        home = home_of(script, term, scale.operand)
+        mask = _summed(home, scale.operand) if scale.divides and home.parent(scale.operand) is not None else None
+        if mask is None:
             continue
         strength = _strength(term, home, mask)
         if strength is not None:
@@ -52,11 +52,6 @@ def masked_mean(term: Term, script: Script) -> MaskedMean | None:
 def without(term: Term, scale: Scale) -> Term:
     """The term as a mean over its mask: the division by the mask is part of it."""
     return replace(term, scales=tuple(each for each in term.scales if each is not scale))
-
-
-def _home(term: Term, script: Script, node: ast.AST) -> Script | None:
-    homes = (script, *(entry.callee_script for entry in term.entries), term.script)
-    return next((each for each in homes if each.parent(node) is not None), None)
 
 
 def _is_full_sum(call: ast.Call) -> bool:

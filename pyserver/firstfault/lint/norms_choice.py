@@ -8,9 +8,10 @@ import ast
 import operator
 import re
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from firstfault.lint.bindings import bindings
+from firstfault.lint.calls import argument_of
 from firstfault.lint.script import FUNCTIONS, Script, dotted
 
 _SWITCH = re.compile(r"norm|(?:^|_)(?:s|use|with|has|is)?_?bn(?:$|_)|batch_?stat", re.IGNORECASE)
@@ -102,7 +103,7 @@ def _default_is_used(script: Script, function: ast.AST, node: ast.expr) -> bool:
         return True
     for name, default in _parameters(arguments):
         if default is node:
-            handed = [argument_of(call, function, name) for call in calls_of(script, function)]
+            handed = [argument_of(call, function, name) for call in calls_by_name(script, function)]
             return not handed or any(each is None for each in handed)
     return True
 
@@ -176,7 +177,7 @@ def _handed_over(script: Script, parameter: ast.AST, default: ast.expr | None, d
     if function is None or not isinstance(parameter, ast.arg):
         return [_UNKNOWN]
     own = _values(script, default, depth - 1) if default is not None else []
-    calls = calls_of(script, function)
+    calls = calls_by_name(script, function)
     found: list[object] = [] if calls else own
     for call in calls:
         given = argument_of(call, function, parameter.arg)
@@ -187,33 +188,13 @@ def _handed_over(script: Script, parameter: ast.AST, default: ast.expr | None, d
     return found or [_UNKNOWN]
 
 
-def calls_of(script: Script, function: ast.AST) -> list[ast.Call]:
+def calls_by_name(script: Script, function: ast.AST) -> list[ast.Call]:
     """The calls of a function of this file, those of its class where it is ``__init__``."""
     name = getattr(function, "name", "")
     owner = script.parent(function)
     if name == "__init__" and isinstance(owner, ast.ClassDef):
         name = owner.name
     return script.calls(name)
-
-
-def argument_of(call: ast.Call, function: ast.AST, name: str) -> ast.expr | Literal["hidden"] | None:
-    """The argument that a call gives to a parameter: None for the default, "hidden" where ``*args`` may hold it."""
-    for each in call.keywords:
-        if each.arg == name:
-            return each.value
-    positional = [arg.arg for arg in _positional(function)]
-    if positional and positional[0] in ("self", "cls"):
-        positional = positional[1:]
-    index = positional.index(name) if name in positional else len(call.args)
-    starred = any(isinstance(each, ast.Starred) for each in call.args[: index + 1])
-    if not starred and index < len(call.args):
-        return call.args[index]
-    return "hidden" if starred or any(each.arg is None for each in call.keywords) else None
-
-
-def _positional(function: ast.AST) -> list[ast.arg]:
-    arguments = getattr(function, "args", None)
-    return [*arguments.posonlyargs, *arguments.args] if isinstance(arguments, ast.arguments) else []
 
 
 def _parameters(arguments: ast.arguments) -> Iterator[tuple[str, ast.expr | None]]:

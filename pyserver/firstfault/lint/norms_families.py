@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 from firstfault.lint.bindings import bindings, keyword
 from firstfault.lint.built_models import built_with_batch_norm, decoder_with_batch_norm
+from firstfault.lint.calls import argument_of
 from firstfault.lint.norms import BatchNorm, is_batch_norm_class
-from firstfault.lint.norms_choice import argument_of, calls_of, may_be_reached
+from firstfault.lint.norms_choice import calls_by_name, may_be_reached
 from firstfault.lint.script import Script, dotted, per_script
 
 _PREFIXES = ("tf_", "tv_", "gluon_", "legacy_", "ssl_", "swsl_", "ig_", "timm-", "tu-", "hf_hub:timm/", "hf-hub:timm/")
@@ -130,7 +131,7 @@ def _given(script: Script, parameter: ast.AST, depth: int) -> list[str]:
     function = script.function(parameter)
     if function is None or not isinstance(parameter, ast.arg):
         return []
-    given = [argument_of(call, function, parameter.arg) for call in calls_of(script, function)]
+    given = [argument_of(call, function, parameter.arg) for call in calls_by_name(script, function)]
     return [text for each in given if isinstance(each, ast.expr) for text in words_of(script, each, depth - 1)]
 
 

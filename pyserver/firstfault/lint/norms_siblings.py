@@ -4,9 +4,10 @@ import ast
 from typing import NamedTuple
 
 from firstfault.lint.bindings import bindings
+from firstfault.lint.calls import argument_of
 from firstfault.lint.config_values import Setting, config_value, setting_name
 from firstfault.lint.norms import BatchNorm, batch_norms
-from firstfault.lint.norms_choice import argument_of, may_be_reached
+from firstfault.lint.norms_choice import may_be_reached
 from firstfault.lint.norms_families import families, has_batch_norm, has_own_norm, model_name, words_of
 from firstfault.lint.norms_trained import Builders
 from firstfault.lint.script import FUNCTIONS, Script, dotted

@@ -9,7 +9,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from firstfault.lint.bindings import Binding, bindings
-from firstfault.lint.norms_choice import argument_of, calls_of
+from firstfault.lint.calls import argument_of
+from firstfault.lint.norms_choice import calls_by_name
 from firstfault.lint.script import Script, dotted, per_script
 from firstfault.lint.training_loop import TrainingLoop
 
@@ -165,7 +166,7 @@ def _parameter_names(script: Script) -> list[tuple[str, str]]:
     """Parameter, and a name that a call of this file hands over for it."""
     found = []
     for function in script.nodes(ast.FunctionDef):
-        for call in calls_of(script, function):
+        for call in calls_by_name(script, function):
             for parameter in function.args.args:
                 given = argument_of(call, function, parameter.arg)
                 if isinstance(given, ast.expr) and dotted(given):
@@ -282,7 +283,7 @@ def _handed_over(script: Script, binding: Binding) -> Iterator[ast.AST]:
     function = script.function(binding.node)
     if function is None or not isinstance(binding.node, ast.arg):
         return
-    for call in calls_of(script, function):
+    for call in calls_by_name(script, function):
         given = argument_of(call, function, binding.node.arg)
         if isinstance(given, ast.expr):
             yield given

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from firstfault.lint.bindings import Binding, bindings
-from firstfault.lint.calls import last_name
+from firstfault.lint.calls import argument_of, last_name
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.workspace import Workspace
 
@@ -112,16 +112,8 @@ def _class_name(script: Script, function: ast.AST) -> str:
 
 def argument(call: ast.Call, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> ast.expr | None:
     """What a call gives for a parameter; for a method without its ``self``."""
-    for given in call.keywords:
-        if given.arg == name:
-            return given.value
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    if names and names[0] in ("self", "cls"):
-        names = names[1:]
-    position = names.index(name) if name in names else len(call.args)
-    if position >= len(call.args) or any(isinstance(each, ast.Starred) for each in call.args[: position + 1]):
-        return None
-    return call.args[position]
+    given = argument_of(call, function, name)
+    return None if given == "hidden" else given
 
 
 def _made(script: Script, call: ast.Call, workspace: Workspace, hops: int) -> Instance | None:

@@ -15,7 +15,7 @@ from firstfault.lint import placement
 from firstfault.lint.averaging import divided_late, is_constant_factor, is_window_size
 from firstfault.lint.bindings import bindings, number
 from firstfault.lint.calls import last_name
-from firstfault.lint.loss_terms import Scale, Term
+from firstfault.lint.loss_terms import Scale, Term, home_of
 from firstfault.lint.reductions import is_scalar
 from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import TrainingLoop, called_function, calls_in
@@ -45,7 +45,7 @@ def scaling(script: Script, term: Term, window: Window) -> Scaling:
     """The scales of a term, sorted into those by the window's size, constant weights, and unknown ones."""
     divisions: list[Scale] = []
     count, known, by_one = 0, True, None
-    for scale, home in ((each, home_of(script, term, each)) for each in term.scales):
+    for scale, home in ((each, home_of(script, term, each.node)) for each in term.scales):
         for factor in factors(home, scale):
             if is_window_size(home, factor, window, script):
                 count += 1 if scale.divides else -1
@@ -58,14 +58,6 @@ def scaling(script: Script, term: Term, window: Window) -> Scaling:
             elif not _is_weight(home, factor):
                 known = False
     return Scaling(count, divisions[0] if divisions else None, known, by_one)
-
-
-def home_of(script: Script, term: Term, scale: Scale) -> Script:
-    """The script that a scale stands in: the loop's, or one that the term was followed into."""
-    for home in (script, *(entry.callee_script for entry in term.entries)):
-        if home.parent(scale.node) is not None:
-            return home
-    return term.script
 
 
 def factors(home: Script, scale: Scale) -> list[ast.expr]:

@@ -224,12 +224,15 @@ def calls_in(script: Script, root: ast.AST) -> Iterator[ast.Call]:
 
 def called_function(script: Script, call: ast.Call) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
     """The function of the same file, or the method of the same class, that a call runs."""
-    name = dotted(call.func)
-    if name.startswith("self."):
-        owner = script.class_of(call)
-        name = f"{owner.name}.{name[5:]}" if owner else ""
-    found = script.definitions.get(name)
+    found = script.definitions.get(callee(script, call))
     return found if isinstance(found, (ast.FunctionDef, ast.AsyncFunctionDef)) else None
+
+
+def callee(script: Script, call: ast.Call) -> str:
+    """The dotted name of what is called; a method of the class around it as ``Class.method``."""
+    name = dotted(call.func)
+    owner = script.class_of(call) if name.startswith("self.") else None
+    return f"{owner.name}.{name[5:]}" if owner else name
 
 
 def calls_of(script: Script, function: ast.AST) -> list[ast.Call]:

@@ -73,11 +73,11 @@ from firstfault.lint.bindings import bindings, last_binding
 from firstfault.lint.cadence import starts_anew
 from firstfault.lint.calls import Backward, last_name
 from firstfault.lint.framework_scale import divider, rewritten
-from firstfault.lint.loss_terms import loss_terms
+from firstfault.lint.loss_terms import home_of, loss_terms
 from firstfault.lint.micro_count import Count, iterable, micro_count
 from firstfault.lint.reductions import reduction
 from firstfault.lint.rule import Fix, Hit, Related, Severity, rule
-from firstfault.lint.scaling import home_of, scaling
+from firstfault.lint.scaling import scaling
 from firstfault.lint.script import Script, dotted
 from firstfault.lint.short_windows import closing_condition, short_close, windows_by_parameter
 from firstfault.lint.training_loop import TrainingLoop, training_loops
@@ -179,7 +179,7 @@ def _division(
     for term in loss_terms(script, backward.loss, workspace):
         found = scaling(script, term, window)
         if found.by_window > 0 and found.division is not None:
-            home = home_of(script, term, found.division)
+            home = home_of(script, term, found.division.node)
             if _is_fixed(home, place, found.division.operand):
                 return found.division.node
     for node in rewritten(script, backward):

@@ -79,10 +79,10 @@ from collections.abc import Iterator
 from firstfault.lint.bindings import Binding, keyword, last_binding
 from firstfault.lint.calls import Backward, last_name
 from firstfault.lint.framework_scale import Divider, divider
-from firstfault.lint.loss_terms import Term, loss_terms
+from firstfault.lint.loss_terms import Term, home_of, loss_terms
 from firstfault.lint.reductions import reduction
 from firstfault.lint.rule import Fix, Hit, Related, rule
-from firstfault.lint.scaling import factors, home_of, scaling
+from firstfault.lint.scaling import factors, scaling
 from firstfault.lint.script import LOOPS, Script, dotted
 from firstfault.lint.training_loop import TrainingLoop, training_loops
 from firstfault.lint.workspace import Workspace
@@ -140,7 +140,7 @@ def _window_count(script: Script, loop: TrainingLoop, term: Term, workspace: Wor
         return None
     for scale in term.scales:
         name = _without_cast(scale.operand)
-        if scale.divides and home_of(script, term, scale) is script and _counts_window(script, loop, name):
+        if scale.divides and home_of(script, term, scale.node) is script and _counts_window(script, loop, name):
             return name
     return None
 
@@ -176,7 +176,7 @@ def _counts_window(script: Script, loop: TrainingLoop, name: ast.expr) -> bool:
 def _is_plain(script: Script, term: Term, count: ast.expr) -> bool:
     """Every other factor is a number or the number of processes."""
     for scale in term.scales:
-        for factor in factors(home_of(script, term, scale), scale):
+        for factor in factors(home_of(script, term, scale.node), scale):
             same = dotted(_without_cast(factor)) == dotted(count)
             if not same and not isinstance(factor, ast.Constant) and not _is_world(factor):
                 return False
